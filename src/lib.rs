@@ -1,10 +1,10 @@
 //! Keyfast: a standalone server that speaks the Redis protocol, built around SETNX.
 //!
 //! A request goes one way through the house. [`server`] reads bytes from a socket, [`resp`] cuts them into a
-//! request, [`dispatch`] has it admitted by [`commands::door`], [`engine`] begins a transaction over the
+//! request, [`dispatch`] has it admitted by [`commands::execution`], [`engine`] begins a transaction over the
 //! [`keyspace`], and the command's handler runs on it. The reply lies in the connection's output buffer,
 //! which [`server`] writes once for the whole batch. The way in five files: `server/conversation.rs`,
-//! `dispatch/mod.rs`, `commands/door/run.rs`, `commands/strings.rs`, `keyspace/transaction/mod.rs`.
+//! `dispatch/mod.rs`, `commands/execution/run.rs`, `commands/strings/basics.rs`, `keyspace/transaction/mod.rs`.
 //!
 //! Each module of the list below uses only those above it; `tests/it/tidy.rs` checks that.
 

@@ -1,70 +1,35 @@
 //! The commands, and how a request finds its own.
 //!
-//! Each family is a file with one constant for each command, its handler beneath it and their list on top;
-//! [`FAMILIES`] is the list of these lists. [`facts`] says what a command is and finds it by its name,
-//! [`error`] and [`args`] serve the handlers, [`door`] is the one door through which all of them are run,
-//! [`secrets`] decides what other users may see of a request; the metrics are made of [`info`], too.
+//! A family is a folder, as in the documentation of Redis. Each file has one constant for each command, its
+//! handler beneath it and their list on top; [`FAMILIES`] is the list of these lists. [`facts`] says what a
+//! command is and finds it by its name, [`error`] and [`args`] serve the handlers, and [`execution`] is the one
+//! way in which all of them are run.
 
-pub mod absent;
 mod amounts;
 pub mod args;
-pub mod browsing;
 pub mod choosing;
-pub mod client;
-pub mod door;
-pub mod dumping;
 pub mod error;
+pub mod execution;
 pub mod facts;
-pub mod faults;
-pub mod info;
-pub mod locks;
-pub mod secrets;
-pub mod tracking;
-pub mod transactions;
-pub mod waiting;
 
-mod acl;
-mod bitfield;
+pub mod admin;
 mod bitmaps;
-mod bounded;
-mod client_filter;
-mod clock;
 mod cluster;
-mod compare;
-mod config;
-mod connection;
-mod counters;
-mod debug;
-mod expiries;
-mod field_expiries;
-mod field_values;
-mod fingerprint;
-mod functions;
+pub mod connection;
 mod geo;
 mod hashes;
-mod hot_keys;
 mod hyperloglog;
-mod introspection;
-mod keys;
-mod latency;
+pub mod keys;
 mod lists;
-mod lock;
-mod memory;
-mod modules;
-mod object;
+pub mod locks;
 mod pubsub;
-mod ranges;
-mod saving;
 mod scripting;
-mod server;
-mod set_algebra;
 mod sets;
-mod several;
-mod slow;
 mod sorted_sets;
-mod sorting;
 mod streams;
 mod strings;
+pub mod testing;
+pub mod transactions;
 
 use crate::acl::Catalog;
 use crate::instance::KnownCommands;
@@ -73,20 +38,20 @@ pub use facts::Command;
 
 /// All commands, by the file that has them.
 pub const FAMILIES: &[&[Command]] = &[
-    strings::COMMANDS,
-    several::COMMANDS,
-    counters::COMMANDS,
-    bounded::COMMANDS,
-    ranges::COMMANDS,
-    compare::COMMANDS,
-    lock::COMMANDS,
-    bitmaps::COMMANDS,
+    strings::basics::COMMANDS,
+    strings::several::COMMANDS,
+    strings::counters::COMMANDS,
+    strings::bounded::COMMANDS,
+    strings::ranges::COMMANDS,
+    strings::compare::COMMANDS,
+    locks::holding::COMMANDS,
+    bitmaps::bits::COMMANDS,
     hyperloglog::COMMANDS,
-    field_expiries::COMMANDS,
-    field_values::COMMANDS,
-    hashes::COMMANDS,
-    sets::COMMANDS,
-    set_algebra::COMMANDS,
+    hashes::field_expiries::COMMANDS,
+    hashes::field_values::COMMANDS,
+    hashes::basics::COMMANDS,
+    sets::basics::COMMANDS,
+    sets::algebra::COMMANDS,
     lists::ends::COMMANDS,
     lists::moving::COMMANDS,
     lists::elements::COMMANDS,
@@ -107,34 +72,34 @@ pub const FAMILIES: &[&[Command]] = &[
     streams::groups::COMMANDS,
     streams::pending::COMMANDS,
     streams::info::COMMANDS,
-    keys::COMMANDS,
-    sorting::COMMANDS,
-    expiries::COMMANDS,
-    browsing::COMMANDS,
-    object::COMMANDS,
-    dumping::COMMANDS,
+    keys::basics::COMMANDS,
+    keys::sorting::COMMANDS,
+    keys::expiries::COMMANDS,
+    keys::browsing::COMMANDS,
+    keys::object::COMMANDS,
+    keys::dumping::COMMANDS,
     transactions::COMMANDS,
     pubsub::COMMANDS,
-    scripting::COMMANDS,
-    functions::COMMANDS,
-    connection::COMMANDS,
-    client::COMMANDS,
-    waiting::COMMANDS,
-    server::COMMANDS,
-    saving::COMMANDS,
-    slow::COMMANDS,
-    hot_keys::COMMANDS,
-    latency::COMMANDS,
-    locks::COMMANDS,
-    memory::COMMANDS,
-    debug::COMMANDS,
-    faults::COMMANDS,
-    clock::COMMANDS,
-    config::COMMANDS,
-    acl::COMMANDS,
-    info::COMMANDS,
-    introspection::COMMANDS,
-    modules::COMMANDS,
+    scripting::scripts::COMMANDS,
+    scripting::functions::COMMANDS,
+    connection::basics::COMMANDS,
+    connection::client::COMMANDS,
+    admin::waiting::COMMANDS,
+    admin::server::COMMANDS,
+    admin::saving::COMMANDS,
+    admin::slow::COMMANDS,
+    admin::hot_keys::COMMANDS,
+    admin::latency::COMMANDS,
+    locks::watching::COMMANDS,
+    admin::memory::COMMANDS,
+    testing::debug::COMMANDS,
+    testing::faults::COMMANDS,
+    testing::clock::COMMANDS,
+    admin::config::COMMANDS,
+    admin::acl::COMMANDS,
+    admin::info::COMMANDS,
+    admin::introspection::COMMANDS,
+    admin::modules::COMMANDS,
     cluster::COMMANDS,
 ];
 
@@ -149,7 +114,7 @@ pub fn catalog() -> Catalog {
     for command in all().flat_map(|command| std::iter::once(command).chain(command.subcommands)) {
         catalog.add(command.name, command.category_names());
     }
-    for absent in absent::all() {
+    for absent in facts::absent::all() {
         catalog.add_absent(absent.name, absent.category_names(), absent.is_of_redis_7);
     }
     catalog

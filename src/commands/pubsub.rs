@@ -2,15 +2,15 @@
 
 use std::iter::once;
 
-use crate::commands::amounts;
+use super::amounts;
 use crate::glob::{REGISTERED_BYTES_MAX, TooLong};
 use crate::instance::Instance;
 use crate::pubsub::Kind;
 use crate::resp::{Reply, Request, Sent};
 use crate::session::{Replies, Session};
 
-use super::door::permission::check_channels;
 use super::error::Error;
+use super::execution::permission::check_channels;
 use super::facts::{
     Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };

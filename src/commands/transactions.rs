@@ -7,8 +7,8 @@ use crate::keyspace::Grouping;
 use crate::resp::{Reply, Request};
 use crate::session::{Queue, Queued, Session};
 
-use super::door::run::call;
 use super::error::Error;
+use super::execution::run::call;
 use super::facts::lookup::{Registered, numbered};
 use super::facts::{
     Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,

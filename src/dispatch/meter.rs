@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::allocator;
 use crate::clients::Paused;
-use crate::commands::door::origin::Origin;
-use crate::commands::door::traces::{Measures, SMALL_BYTES_MAX, charge, is_brief, is_thorough};
+use crate::commands::execution::origin::Origin;
+use crate::commands::execution::traces::{Measures, SMALL_BYTES_MAX, charge, is_brief, is_thorough};
 use crate::commands::facts::Scope;
 use crate::commands::facts::lookup::Registered;
 use crate::instance::Instance;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::commands::Command;
-use crate::commands::door::run::run;
-use crate::commands::dumping::{payload_of, read_payload};
 use crate::commands::error::Error;
+use crate::commands::execution::run::run;
 use crate::commands::facts::{Result, Run};
+use crate::commands::keys::dumping::{payload_of, read_payload};
 use crate::instance::Instance;
 use crate::keyspace::{Expiry, Keyspace, Transaction, complete};
 use crate::remote::row::{Key, Live, Row};

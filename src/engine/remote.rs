@@ -13,10 +13,10 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::clients::Waiting;
 use crate::commands::Command;
-use crate::commands::door::blocking::deadline;
 use crate::commands::error::Error;
+use crate::commands::execution::blocking::deadline;
 use crate::commands::facts::{Blocking, Result, Run, Scope, Timeout, WaitingRules};
-use crate::commands::locks::describe_in_store;
+use crate::commands::locks::watching::describe_in_store;
 use crate::engine::memory::take_turn;
 use crate::engine::overlay::{Ran, Work, run_on_rows};
 use crate::excerpt::excerpt;

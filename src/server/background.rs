@@ -9,8 +9,8 @@ use tokio::task::{JoinHandle, spawn_blocking, yield_now};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::clients::Leaving;
-use crate::commands::door::client_room::limit_clients;
-use crate::commands::door::room::{Room, make_room};
+use crate::commands::execution::client_room::limit_clients;
+use crate::commands::execution::room::{Room, make_room};
 use crate::instance::Instance;
 use crate::keyspace::expiry::Sweep;
 

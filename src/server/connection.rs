@@ -21,9 +21,9 @@ use tokio::io::AsyncReadExt;
 use tokio::time::{sleep, sleep_until};
 
 use crate::clients::{Attention, Client, Leaving, Registration, Waiting};
-use crate::commands::door::client_room::limit_clients;
+use crate::commands::admin::waiting::tell_durability;
 use crate::commands::error::Error;
-use crate::commands::waiting::tell_durability;
+use crate::commands::execution::client_room::limit_clients;
 use crate::engine::aside::has_hung_up;
 use crate::faults::Delay;
 use crate::instance::Instance;

@@ -46,7 +46,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::commands;
-use crate::commands::door::replay;
+use crate::commands::execution::replay;
 use crate::config::Config;
 use crate::instance::{Hooks, Instance, MakeEffective, ShutdownRequest};
 use crate::options::Startup;

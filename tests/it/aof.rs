@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keyfast::commands::door::replay;
+use keyfast::commands::execution::replay;
 use keyfast::commands::facts::Run;
 use keyfast::commands::{all, known};
 use keyfast::config::{Config, Parameter};

@@ -228,7 +228,7 @@ const VAGUE: [[&str; 2]; 4] = [["any", "body"], ["no", "body"], ["some", "body"]
 
 /// Lines that need such a word: the file, a part of the line, and the reason.
 const VAGUE_FOR_A_REASON: &[(&str, &str, &str)] = &[(
-    "src/commands/door/admission.rs",
+    "src/commands/execution/admission.rs",
     "is sending POST or Host: commands to",
     "people search for this text of Redis",
 )];

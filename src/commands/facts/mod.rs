@@ -9,6 +9,7 @@
 //! COMMAND INFO, DOCS, LIST and GETKEYS, the ACL categories. The facts are those of Redis 7.0, which
 //! `tests/it/table.rs` compares; the summaries are our own.
 
+pub mod absent;
 mod argument;
 mod blocking;
 mod command;

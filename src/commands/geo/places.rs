@@ -5,13 +5,13 @@ use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 use crate::types::sorted_sets::SortedSet;
 
-use super::super::args::is_word;
-use super::super::error::Error;
-use super::super::facts::{
+use super::{UNITS, coordinate_text, distance_text, position, unit_m};
+use crate::commands::args::is_word;
+use crate::commands::error::Error;
+use crate::commands::facts::{
     Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
-use super::super::sorted_sets::basics::{Adding, add};
-use super::{UNITS, coordinate_text, distance_text, position, unit_m};
+use crate::commands::sorted_sets::basics::{Adding, add};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[GEOADD, GEODIST, GEOHASH, GEOPOS];
 

@@ -8,11 +8,11 @@ use crate::resp::{Reply, Request};
 use crate::types::sorted_sets::gathering::Gathering;
 use crate::types::sorted_sets::{SortedSet, SortedSetView, score};
 
-use super::super::args::{Options, integer, is_word};
-use super::super::error::Error;
-use super::super::facts::{Context, Result};
-use super::super::sorted_sets::store;
 use super::{coordinate_text, distance_text, position, unit_m};
+use crate::commands::args::{Options, integer, is_word};
+use crate::commands::error::Error;
+use crate::commands::facts::{Context, Result};
+use crate::commands::sorted_sets::store;
 
 /// The forms of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

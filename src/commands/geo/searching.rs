@@ -3,13 +3,13 @@
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 
-use super::super::amounts;
-use super::super::facts::{
+use super::UNITS;
+use super::search::{Form, read, search, target_position, write};
+use crate::commands::amounts;
+use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Keyword,
     Result, Run,
 };
-use super::UNITS;
-use super::search::{Form, read, search, target_position, write};
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[GEORADIUS, GEORADIUSBYMEMBER, GEORADIUSBYMEMBER_RO, GEORADIUS_RO, GEOSEARCH, GEOSEARCHSTORE];

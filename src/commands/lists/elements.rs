@@ -8,10 +8,10 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 use crate::types::lists::{Beside, List, ListEnd, ListView};
 
-use super::super::amounts;
-use super::super::args::{self, Options, is_word};
-use super::super::error::Error;
-use super::super::facts::{
+use crate::commands::amounts;
+use crate::commands::args::{self, Options, is_word};
+use crate::commands::error::Error;
+use crate::commands::facts::{
     Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 

@@ -6,9 +6,9 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, Sent};
 use crate::types::lists::{Elements, List, ListEnd};
 
-use super::super::args::{PopFromSeveral, is_word};
-use super::super::error::Error;
-use super::super::facts::{
+use crate::commands::args::{PopFromSeveral, is_word};
+use crate::commands::error::Error;
+use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result,
     Run,
 };
@@ -197,7 +197,7 @@ fn write_elements(elements: Elements<'_>, reply: Reply<'_>) -> Sent {
 /// # Errors
 ///
 /// [`Error::WRONG_TYPE`]
-pub(in crate::commands) fn pop<'r>(
+pub(super) fn pop<'r>(
     tx: &mut Transaction<'_>,
     key: &[u8],
     end: ListEnd,
@@ -275,7 +275,7 @@ fn lmpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 }
 
 /// The lists of LMPOP, BLMPOP and their relatives, which pop from the first that is not empty.
-pub(in crate::commands) struct KeysToPop<'a> {
+pub(super) struct KeysToPop<'a> {
     request: Request<'a>,
     pop: PopFromSeveral<ListEnd>,
 }
@@ -286,7 +286,7 @@ impl<'a> KeysToPop<'a> {
     /// # Errors
     ///
     /// As [`PopFromSeveral::parse`].
-    pub(in crate::commands) fn parse(request: Request<'a>, at: usize) -> Result<KeysToPop<'a>> {
+    pub(super) fn parse(request: Request<'a>, at: usize) -> Result<KeysToPop<'a>> {
         Ok(KeysToPop { request, pop: PopFromSeveral::parse(request, at, parse_end)? })
     }
 
@@ -296,7 +296,7 @@ impl<'a> KeysToPop<'a> {
     /// # Errors
     ///
     /// [`Error::WRONG_TYPE`]
-    pub(in crate::commands) fn pop<'r>(
+    pub(super) fn pop<'r>(
         &self,
         tx: &mut Transaction<'_>,
         only: Option<&[u8]>,
@@ -369,7 +369,7 @@ fn lmove(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 
 /// The ends between which LMOVE and BLMOVE move an element.
 #[derive(Clone, Copy)]
-pub(in crate::commands) struct MoveEnds {
+pub(super) struct MoveEnds {
     pub(in crate::commands) from: ListEnd,
     pub(in crate::commands) to: ListEnd,
 }
@@ -380,7 +380,7 @@ impl MoveEnds {
     /// # Errors
     ///
     /// [`Error::SYNTAX`]
-    pub(in crate::commands) fn parse(request: Request<'_>) -> Result<MoveEnds> {
+    pub(super) fn parse(request: Request<'_>) -> Result<MoveEnds> {
         Ok(MoveEnds { from: parse_end(request.at(3))?, to: parse_end(request.at(4))? })
     }
 }
@@ -391,7 +391,7 @@ impl MoveEnds {
 /// # Errors
 ///
 /// [`Error::WRONG_TYPE`]
-pub(in crate::commands) fn move_between(
+pub(super) fn move_between(
     tx: &mut Transaction<'_>,
     (source, from): (&[u8], ListEnd),
     (target, to): (&[u8], ListEnd),

@@ -3,12 +3,12 @@
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 
-use super::super::amounts;
-use super::super::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
 use super::operation::{Operation, Operator};
 use super::{reply_members, store};
+use crate::commands::amounts;
+use crate::commands::facts::{
+    Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+};
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[ZDIFF, ZDIFFSTORE, ZINTER, ZINTERCARD, ZINTERSTORE, ZUNION, ZUNIONSTORE];

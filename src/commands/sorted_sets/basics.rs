@@ -5,12 +5,12 @@ use crate::resp::{Reply, Request, Sent};
 use crate::types::sorted_sets::ranges::Bounds;
 use crate::types::sorted_sets::{SortedSet, SortedSetView, score};
 
-use super::super::args::is_word;
-use super::super::error::Error;
-use super::super::facts::{
+use super::{members, scores};
+use crate::commands::args::is_word;
+use crate::commands::error::Error;
+use crate::commands::facts::{
     Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
-use super::{members, scores};
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[ZADD, ZCARD, ZCOUNT, ZINCRBY, ZLEXCOUNT, ZMSCORE, ZRANK, ZREVRANK, ZSCORE];

@@ -7,9 +7,9 @@ use crate::resp::shortest::write_shortest;
 use crate::resp::{Reply, Request};
 use crate::types::sorted_sets::{SortedSet, SortedSetView, score};
 
-use super::super::amounts;
-use super::super::choosing::{Selection, Wanted, reply_scanned};
-use super::super::facts::{Argument, Arity, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
+use crate::commands::amounts;
+use crate::commands::choosing::{Selection, Wanted, reply_scanned};
+use crate::commands::facts::{Argument, Arity, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[ZRANDMEMBER, ZSCAN];
 

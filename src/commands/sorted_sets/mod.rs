@@ -70,7 +70,7 @@ fn reply_members<'m>(
 
 /// Writes a key with a sorted set of these members, whatever it was before, or removes it if there are none.
 /// Returns the number of members.
-pub(in crate::commands) fn store(
+pub(super) fn store(
     tx: &mut Transaction<'_>,
     key: &[u8],
     event: &'static str,

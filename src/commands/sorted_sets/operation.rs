@@ -8,9 +8,9 @@ use crate::types::sorted_sets::gathering::Gathering;
 use crate::types::sorted_sets::{SortedSet, SortedSetView, score};
 use crate::values::{SET_KIND, SORTED_SET_KIND, Type, Value};
 
-use super::super::args::{self, Options, is_word};
-use super::super::error::Error;
-use super::super::facts::Result;
+use crate::commands::args::{self, Options, is_word};
+use crate::commands::error::Error;
+use crate::commands::facts::Result;
 
 /// A collection that is combined with others. An absent one is empty, and each member of a set has the score
 /// 1.

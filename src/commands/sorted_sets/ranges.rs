@@ -8,14 +8,14 @@ use crate::types::sorted_sets::gathering::Gathering;
 use crate::types::sorted_sets::ranges::Bounds;
 use crate::types::sorted_sets::{SortedSet, SortedSetView};
 
-use super::super::amounts;
-use super::super::args::{self, Options, is_word};
-use super::super::error::Error;
-use super::super::facts::{
+use super::{members, reply_members, scores, store};
+use crate::commands::amounts;
+use crate::commands::args::{self, Options, is_word};
+use crate::commands::error::Error;
+use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result,
     Run,
 };
-use super::{members, reply_members, scores, store};
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[ZRANGE, ZRANGEBYLEX, ZRANGEBYSCORE, ZRANGESTORE, ZREVRANGE, ZREVRANGEBYLEX, ZREVRANGEBYSCORE];

@@ -6,12 +6,12 @@ use crate::resp::{Protocol, Reply, Request};
 use crate::types::sorted_sets::ranges::Bounds;
 use crate::types::sorted_sets::{SortedSet, SortedSetView};
 
-use super::super::args::{self, PopFromSeveral, is_word};
-use super::super::error::Error;
-use super::super::facts::{
+use super::{members, reply_members, scores};
+use crate::commands::args::{self, PopFromSeveral, is_word};
+use crate::commands::error::Error;
+use crate::commands::facts::{
     Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
-use super::{members, reply_members, scores};
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[ZMPOP, ZPOPMAX, ZPOPMIN, ZREM, ZREMRANGEBYLEX, ZREMRANGEBYRANK, ZREMRANGEBYSCORE];
@@ -157,7 +157,7 @@ fn zpopmin(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 
 /// An end of a sorted set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::commands) enum Side {
+pub(super) enum Side {
     /// The lowest scores.
     Lowest,
     /// The highest scores.
@@ -170,7 +170,7 @@ impl Side {
     /// # Errors
     ///
     /// [`Error::SYNTAX`]
-    pub(in crate::commands) fn parse(word: &[u8]) -> Result<Side> {
+    pub(super) fn parse(word: &[u8]) -> Result<Side> {
         match word {
             _ if is_word(word, "min") => Ok(Side::Lowest),
             _ if is_word(word, "max") => Ok(Side::Highest),
@@ -180,7 +180,7 @@ impl Side {
 }
 
 /// Members that are about to be removed, with their scores, from the end of the sorted set on.
-pub(in crate::commands) type Popped<'p> = Vec<(&'p [u8], f64)>;
+pub(super) type Popped<'p> = Vec<(&'p [u8], f64)>;
 
 /// Removes up to `count` members from an end of a sorted set, and has `read` read them before. Returns `None`
 /// if the key is absent, or nothing is to be removed.
@@ -188,7 +188,7 @@ pub(in crate::commands) type Popped<'p> = Vec<(&'p [u8], f64)>;
 /// # Errors
 ///
 /// [`Error::WRONG_TYPE`]
-pub(in crate::commands) fn pop<R>(
+pub(super) fn pop<R>(
     tx: &mut Transaction<'_>,
     key: &[u8],
     side: Side,
@@ -300,7 +300,7 @@ fn zmpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 }
 
 /// The sorted sets of ZMPOP and BZMPOP, which pop from the first that is not empty.
-pub(in crate::commands) struct PoppingFromSeveral<'a> {
+pub(super) struct PoppingFromSeveral<'a> {
     request: Request<'a>,
     pop: PopFromSeveral<Side>,
 }
@@ -311,7 +311,7 @@ impl<'a> PoppingFromSeveral<'a> {
     /// # Errors
     ///
     /// As [`PopFromSeveral::parse`].
-    pub(in crate::commands) fn parse(request: Request<'a>, at: usize) -> Result<PoppingFromSeveral<'a>> {
+    pub(super) fn parse(request: Request<'a>, at: usize) -> Result<PoppingFromSeveral<'a>> {
         Ok(PoppingFromSeveral { request, pop: PopFromSeveral::parse(request, at, Side::parse)? })
     }
 
@@ -325,7 +325,7 @@ impl<'a> PoppingFromSeveral<'a> {
     /// # Errors
     ///
     /// [`Error::WRONG_TYPE`]
-    pub(in crate::commands) fn pop(&self, tx: &mut Transaction<'_>, key: &[u8], reply: Reply<'_>) -> Result {
+    pub(super) fn pop(&self, tx: &mut Transaction<'_>, key: &[u8], reply: Reply<'_>) -> Result {
         reply.nested(|parts| {
             pop(tx, key, self.pop.end, self.pop.count, |members| {
                 parts.array(2);

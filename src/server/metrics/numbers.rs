@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::commands::info::{self, View};
+use crate::commands::admin::info::{self, View};
 use crate::config::print_percentile;
 use crate::instance::Instance;
 use crate::keyspace::DatabaseSize;

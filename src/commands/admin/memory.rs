@@ -1,0 +1,247 @@
+//! MEMORY: how much memory each part of the server takes.
+
+use crate::allocator;
+use crate::instance::{Instance, resident_bytes};
+use crate::keyspace::Transaction;
+use crate::resp::{Reply, Request, tree};
+use crate::session::Session;
+
+use crate::commands::args::{self, is_word};
+use crate::commands::error::Error;
+use crate::commands::facts::{
+    Argument, Arity, Command, Context, Group, KeyFlags, KeySpec, Result, Run, Scope,
+};
+
+pub(in crate::commands) const COMMANDS: &[Command] = &[MEMORY];
+
+const MEMORY: Command = Command {
+    name: "memory",
+    arity: Arity::AtLeast(2),
+    group: Group::Server,
+    summary: "Inspects and frees memory.",
+    subcommands: &[MEMORY_DOCTOR, MEMORY_HELP, MEMORY_MALLOC_STATS, MEMORY_PURGE, MEMORY_STATS, MEMORY_USAGE],
+    since: "4.0.0",
+    complexity: "Depends on subcommand.",
+    run: Run::Subcommands,
+    ..Command::DEFAULTS
+};
+
+const MEMORY_USAGE: Command = Command {
+    name: "memory|usage",
+    arity: Arity::AtLeast(3),
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
+    group: Group::Server,
+    summary: "Returns the bytes of memory that a key takes, with its value and table entry.",
+    since: "4.0.0",
+    complexity: "O(N) where N is the number of samples.",
+    arguments: &[Argument::KEY, Argument::integer("count").token("SAMPLES").optional()],
+    example: &[("MEMORY USAGE nosuchkey", "(nil)")],
+    run: Run::Read(usage),
+    ..Command::DEFAULTS
+};
+
+fn usage(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    match (request.get(3), request.len()) {
+        (None, _) => {}
+        // A string is not sampled.
+        (Some(option), 5) if is_word(option, "samples") => {
+            if args::integer(request.at(4))? < 0 {
+                return Err(Error::SYNTAX);
+            }
+        }
+        _ => return Err(Error::SYNTAX),
+    }
+    match tx.facts(request.at(2)) {
+        Some(facts) => Ok(reply.count(facts.bytes_taken())),
+        None => Ok(reply.nil()),
+    }
+}
+
+const MEMORY_STATS: Command = Command {
+    name: "memory|stats",
+    arity: Arity::Exactly(2),
+    scope: Scope::Everything,
+    group: Group::Server,
+    summary: "Returns how much memory each part of the server uses.",
+    since: "4.0.0",
+    complexity: "O(1)",
+    tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    run: Run::Server(stats),
+    ..Command::DEFAULTS
+};
+
+fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    let totals = context.tx.everything()?.totals();
+    let memory = MemoryUse::of(context.instance, context.used_memory(), totals.table_bytes());
+    let sizes: Vec<_> = totals.sizes.iter().enumerate().filter(|(_, size)| size.keys > 0).collect();
+    let keys: usize = sizes.iter().map(|(_, size)| size.keys).sum();
+    let count = |name, bytes| (name, tree::count(bytes));
+    let scripting = &context.instance.scripting;
+    let ratio = |part: usize, whole: usize| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    let databases = sizes.iter().map(|(number, size)| {
+        let overheads = [
+            count("overhead.hashtable.main", size.table_bytes),
+            count("overhead.hashtable.expires", 0),
+            count("overhead.hashtable.slot-to-keys", 0),
+        ];
+        (format!("db.{number}"), tree::map(overheads))
+    });
+    let databases: Vec<_> = databases.collect();
+    let before = [
+        count("peak.allocated", memory.peak),
+        count("total.allocated", memory.used),
+        count("startup.allocated", memory.startup),
+        count("replication.backlog", 0),
+        count("clients.slaves", 0),
+        count("clients.normal", memory.clients),
+        count("cluster.links", 0),
+        count("aof.buffer", 0),
+        count("lua.caches", scripting.usage().script_bytes),
+        count("functions.caches", scripting.libraries().bytes()),
+    ];
+    let after = [
+        count("overhead.total", memory.overhead()),
+        count("keys.count", keys),
+        count(
+            "keys.bytes-per-key",
+            memory.used.saturating_sub(memory.startup).checked_div(keys).unwrap_or(0),
+        ),
+        count("dataset.bytes", memory.dataset()),
+        ("dataset.percentage", tree::double(100.0 * ratio(memory.dataset(), memory.used - memory.startup))),
+        ("peak.percentage", tree::double(100.0 * ratio(memory.used, memory.peak))),
+        count("allocator.allocated", memory.used),
+        count("allocator.active", memory.used),
+        count("allocator.resident", memory.resident),
+        ("allocator-fragmentation.ratio", tree::double(1.0)),
+        count("allocator-fragmentation.bytes", 0),
+        ("allocator-rss.ratio", tree::double(ratio(memory.resident, memory.used))),
+        count("allocator-rss.bytes", memory.resident.saturating_sub(memory.used)),
+        ("rss-overhead.ratio", tree::double(1.0)),
+        count("rss-overhead.bytes", 0),
+        ("fragmentation", tree::double(ratio(memory.resident, memory.used))),
+        count("fragmentation.bytes", memory.resident.saturating_sub(memory.used)),
+    ];
+    let databases = databases.iter().map(|(name, frame)| (name.as_str(), frame.clone()));
+    Ok(reply.tree(&tree::map(before.into_iter().chain(databases).chain(after))))
+}
+
+/// How the memory is used, in bytes.
+pub(super) struct MemoryUse {
+    /// Bytes that were taken from the allocator.
+    pub(in crate::commands) used: usize,
+    /// The most that ever was.
+    pub(in crate::commands) peak: usize,
+    /// Bytes in use before there were clients and keys.
+    pub(in crate::commands) startup: usize,
+    /// Bytes of physical memory that the process has.
+    pub(in crate::commands) resident: usize,
+    /// The clients' part.
+    pub(in crate::commands) clients: usize,
+    /// The tables' part.
+    pub(in crate::commands) tables: usize,
+}
+
+impl MemoryUse {
+    pub(in crate::commands) fn of(instance: &Instance, used_bytes: usize, table_bytes: usize) -> MemoryUse {
+        MemoryUse {
+            used: used_bytes,
+            peak: allocator::peak_bytes(),
+            startup: instance.startup_bytes,
+            resident: resident_bytes(),
+            clients: instance.clients.memory.bytes(),
+            tables: table_bytes,
+        }
+    }
+
+    /// Bytes that everything but keys and values takes.
+    pub(super) fn overhead(&self) -> usize {
+        (self.startup + self.clients + self.tables).min(self.used)
+    }
+
+    /// Bytes that keys and values take.
+    pub(super) fn dataset(&self) -> usize {
+        self.used - self.overhead()
+    }
+}
+
+const MEMORY_DOCTOR: Command = Command {
+    name: "memory|doctor",
+    arity: Arity::Exactly(2),
+    scope: Scope::Everything,
+    group: Group::Server,
+    summary: "Returns a report on memory problems, with advice.",
+    since: "4.0.0",
+    complexity: "O(1)",
+    tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    run: Run::Server(doctor),
+    ..Command::DEFAULTS
+};
+
+fn doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    /// With less memory than this, the ratios below mean nothing. Redis has the same bound.
+    const LITTLE_BYTES: usize = 5 << 20;
+    let table_bytes = context.tx.everything()?.totals().table_bytes();
+    let memory = MemoryUse::of(context.instance, context.used_memory(), table_bytes);
+    let mut findings = Vec::new();
+    if memory.used < LITTLE_BYTES {
+        return Ok(reply.verbatim("The server uses very little memory: there is nothing to diagnose.\n"));
+    }
+    if memory.peak > memory.used + memory.used / 2 {
+        findings.push(
+            "Peak: the server once used more than 150% of its current memory. The process may still hold \
+             freed memory; MEMORY PURGE returns it to the system.",
+        );
+    }
+    if memory.resident > memory.used + memory.used / 2 {
+        findings.push(
+            "Fragmentation: the process holds more than 150% of the memory in use. Values that change their \
+             lengths leave gaps; MEMORY PURGE returns free memory to the system.",
+        );
+    }
+    if memory.clients > memory.used / 10 {
+        findings.push(
+            "Clients: their buffers take more than 10% of the memory. CLIENT LIST shows the size of each.",
+        );
+    }
+    let report = match findings.as_slice() {
+        [] => "No memory problem was found.\n".to_owned(),
+        _ => findings.iter().map(|finding| format!("- {finding}\n")).collect(),
+    };
+    Ok(reply.verbatim(&report))
+}
+
+const MEMORY_PURGE: Command = Command {
+    name: "memory|purge",
+    arity: Arity::Exactly(2),
+    group: Group::Server,
+    summary: "Returns free memory to the operating system.",
+    since: "4.0.0",
+    complexity: "Depends on how much memory is allocated, could be slow",
+    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+    example: &[("MEMORY PURGE", "OK")],
+    run: Run::Session(purge),
+    ..Command::DEFAULTS
+};
+
+fn purge(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    allocator::give_back();
+    Ok(reply.ok())
+}
+
+const MEMORY_MALLOC_STATS: Command = Command {
+    name: "memory|malloc-stats",
+    arity: Arity::Exactly(2),
+    group: Group::Server,
+    summary: "Returns statistics of the memory allocator. Always the text that there are none.",
+    since: "4.0.0",
+    complexity: "Depends on how much memory is allocated, could be slow",
+    tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    run: Run::Session(malloc_stats),
+    ..Command::DEFAULTS
+};
+
+fn malloc_stats(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.bulk(b"Stats not supported for the current allocator"))
+}
+
+const MEMORY_HELP: Command = Command::help("memory|help", "4.0.0", || &MEMORY);

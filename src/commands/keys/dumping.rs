@@ -1,0 +1,288 @@
+//! DUMP and RESTORE: a value as a payload that can be taken to another server.
+//!
+//! A long payload is checked and read before RESTORE locks its key, so other clients wait only until the
+//! value is in its place. The same holds for a RESTORE in a transaction, but not in a script.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::dump::strings::Decoder;
+use crate::dump::{self, Compressor, DumpError};
+use crate::events::EventClass;
+use crate::keyspace::{Expiry, Keyspace, Prepared, Transaction};
+use crate::resp::{Reply, Request};
+use crate::types;
+use crate::values::{LONG_TEXT_BYTES, Loaded, STRING_KIND, TypeFacts, Value};
+
+use crate::commands::amounts;
+use crate::commands::args::{self, Options, is_word};
+use crate::commands::error::Error;
+use crate::commands::facts::{
+    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+};
+
+pub(in crate::commands) const COMMANDS: &[Command] = &[DUMP, RESTORE];
+
+const DUMP: Command = Command {
+    name: "dump",
+    arity: Arity::Exactly(2),
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    summary: "Returns the value of a key as a payload for RESTORE.",
+    since: "2.6.0",
+    complexity: "O(1) to access the key and additional O(N*M) to serialize it, where N is the number of Redis objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1).",
+    tips: &["nondeterministic_output"],
+    reads_much: Some(amounts::all),
+    arguments: &[Argument::KEY],
+    example: &[("DUMP nosuchkey", "(nil)")],
+    run: Run::Read(dump),
+    ..Command::DEFAULTS
+};
+
+fn dump(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let key = request.at(1);
+    let mark = tx.fence_of(key).map_or(&b""[..], |_| dump::LOCK_MARK);
+    let payload = tx.get_any(key).map(|value| marked_payload_of(value, mark, tx.keyspace()));
+    Ok(reply.bulk_or_nil(payload.as_deref()))
+}
+
+/// Makes a payload of a value.
+pub fn payload_of(value: Value<'_>, keyspace: &Keyspace) -> Vec<u8> {
+    marked_payload_of(value, b"", keyspace)
+}
+
+fn marked_payload_of(value: Value<'_>, mark: &[u8], keyspace: &Keyspace) -> Vec<u8> {
+    let (mut payload, limit) = (vec![value.rdb_type()], keyspace.limits().of(value.facts.kind));
+    let mut compressor = keyspace.compresses_dumps().then(Compressor::default);
+    // A buffer that keeps everything has no errors.
+    let _ = value.save(&mut payload, limit, compressor.as_mut());
+    payload.extend_from_slice(mark);
+    dump::sign(payload)
+}
+
+/// The value of a payload.
+#[derive(Debug)]
+pub struct Payload {
+    facts: &'static TypeFacts,
+    bytes: Vec<u8>,
+    loaded: Loaded,
+    /// Whether it is a lock that had a fencing number.
+    is_lock: bool,
+}
+
+impl Payload {
+    /// The value, which borrows from this payload.
+    pub fn value(&self) -> Value<'_> {
+        Value { facts: self.facts, content: self.loaded.content(&self.bytes) }
+    }
+}
+
+/// The value of a payload, or why it has none.
+type Reading = std::result::Result<Payload, DumpError>;
+
+/// Reads the value of a payload.
+///
+/// # Errors
+///
+/// [`DumpError`]
+pub fn read_payload(payload: &[u8], tx: &Transaction<'_>) -> Reading {
+    read(payload, tx.keyspace(), tx.value_bytes_max())
+}
+
+fn read(payload: &[u8], keyspace: &Keyspace, value_bytes_max: usize) -> Reading {
+    let (content, author) = dump::verified(payload)?;
+    let mut decoder = Decoder::new(content, value_bytes_max);
+    let number = decoder.byte().map_err(|_| DumpError::BadFormat)?;
+    let rdb_type = author.form(number).ok_or(DumpError::BadFormat)?;
+    let facts = types::of_rdb_type(rdb_type).ok_or(DumpError::BadFormat)?;
+    let (limit, mut bytes) = (keyspace.limits().of(facts.kind), Vec::new());
+    let loaded = (facts.load)(rdb_type, &mut decoder, limit, &mut bytes).map_err(|_| DumpError::BadFormat)?;
+    let is_lock = decoder.input == dump::LOCK_MARK && facts.kind == STRING_KIND;
+    if !decoder.input.is_empty() && !is_lock {
+        return Err(DumpError::BadFormat);
+    }
+    Ok(Payload { facts, bytes, loaded, is_lock })
+}
+
+/// A payload of at least this many bytes is read before anything is locked. A shorter one takes a millisecond
+/// at most, even if it is compressed.
+const LONG_PAYLOAD_BYTES: usize = 16 << 10;
+
+/// Reads a long payload. What stands before it in the request is wrong at times; then RESTORE does not come
+/// to the payload, and the time is lost.
+fn read_ahead(request: Request<'_>, keyspace: &Keyspace) -> Vec<Prepared> {
+    let payload = request.get(3).filter(|payload| payload.len() >= LONG_PAYLOAD_BYTES);
+    let Some(payload) = payload.filter(|_| RestoreOptions::parse(request).is_ok()) else { return Vec::new() };
+    let reading: Reading = read(payload, keyspace, keyspace.value_bytes_max());
+    let long = reading.as_ref().ok().filter(|read| read.facts.kind == STRING_KIND);
+    let long = long.map(|read| &*read.bytes).filter(|bytes| bytes.len() >= LONG_TEXT_BYTES);
+    let copy = long.map(Prepared::text);
+    copy.into_iter().chain([Prepared::value(payload, Arc::new(reading))]).collect()
+}
+
+const RESTORE: Command = Command {
+    name: "restore",
+    arity: Arity::AtLeast(4),
+    flags: Flags::DENYOOM,
+    keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE))],
+    categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
+    group: Group::Generic,
+    summary: "Creates a key from a payload of DUMP.",
+    since: "2.6.0",
+    complexity: "O(1) to create the new key and additional O(N*M) to reconstruct the serialized value, where N is the number of Redis objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1). However for sorted set values the complexity is O(N*M*log(N)) because inserting values into sorted sets is O(log(N)).",
+    arguments: &[
+        Argument::KEY,
+        Argument::integer("ttl"),
+        Argument::string("serialized-value"),
+        Argument::pure_token("replace", "REPLACE").since("3.0.0").optional(),
+        Argument::pure_token("absttl", "ABSTTL").since("5.0.0").optional(),
+        Argument::integer("seconds").token("IDLETIME").since("5.0.0").optional(),
+        Argument::integer("frequency").token("FREQ").since("5.0.0").optional(),
+    ],
+    prepares: Some(read_ahead),
+    example: &[("RESTORE mykey 0 garbage", "(error) ERR DUMP payload version or checksum are wrong")],
+    run: Run::Write(restore),
+    ..Command::DEFAULTS
+};
+
+fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let options = RestoreOptions::parse(request)?;
+    let key = request.at(1);
+    let was_there = tx.is_there(key);
+    if !options.replaces && was_there {
+        return Err(Error::fixed("BUSYKEY Target key name already exists."));
+    }
+    let ttl_ms = args::integer(request.at(2))?;
+    if ttl_ms < 0 {
+        return Err(Error::fixed("ERR Invalid TTL value, must be >= 0"));
+    }
+    let reading = tx.prepared_value::<Reading>(request.at(3));
+    let reading = reading.unwrap_or_else(|| Arc::new(read_payload(request.at(3), tx)));
+    let payload = reading.as_ref().as_ref().map_err(|error| match error {
+        DumpError::VersionOrChecksum => Error::fixed("ERR DUMP payload version or checksum are wrong"),
+        DumpError::BadFormat => Error::fixed("ERR Bad data format"),
+    })?;
+    let expiry = match ttl_ms {
+        0 => Expiry::Never,
+        moment_ms if options.is_moment => Expiry::At(moment_ms.cast_unsigned()),
+        delay_ms => Expiry::At(tx.expiry_in_ms(delay_ms).unwrap_or(i64::MAX).cast_unsigned()),
+    };
+    if matches!(expiry, Expiry::At(moment_ms) if tx.is_over(moment_ms)) {
+        if tx.remove(key) {
+            tx.event(EventClass::GENERIC, "del", key);
+        }
+        return Ok(reply.ok());
+    }
+    tx.put_any(key, payload.value(), expiry);
+    if payload.is_lock {
+        tx.give_fence(key);
+    }
+    tx.set_use(key, options.idle, options.frequency);
+    if was_there {
+        // Redis deletes the old value first, so the key is new again.
+        tx.event(EventClass::NEW, "new", key);
+    }
+    tx.event(EventClass::GENERIC, "restore", key);
+    Ok(reply.ok())
+}
+
+/// The options behind the payload.
+#[derive(Default)]
+struct RestoreOptions {
+    replaces: bool,
+    is_moment: bool,
+    idle: Option<Duration>,
+    frequency: Option<u8>,
+}
+
+impl RestoreOptions {
+    fn parse(request: Request<'_>) -> Result<RestoreOptions> {
+        let mut parsed = RestoreOptions::default();
+        let mut options = Options::new(request, 4);
+        while let Some(option) = options.next() {
+            match option {
+                _ if is_word(option, "replace") => parsed.replaces = true,
+                _ if is_word(option, "absttl") => parsed.is_moment = true,
+                _ if is_word(option, "idletime") && parsed.frequency.is_none() => {
+                    let seconds = u64::try_from(args::integer(options.value()?)?)
+                        .map_err(|_| Error::fixed("ERR Invalid IDLETIME value, must be >= 0"))?;
+                    parsed.idle = Some(Duration::from_secs(seconds));
+                }
+                _ if is_word(option, "freq") && parsed.idle.is_none() => {
+                    let frequency = u8::try_from(args::integer(options.value()?)?)
+                        .map_err(|_| Error::fixed("ERR Invalid FREQ value, must be >= 0 and <= 255"))?;
+                    parsed.frequency = Some(frequency);
+                }
+                _ => return Err(Error::SYNTAX),
+            }
+        }
+        Ok(parsed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::known;
+    use crate::config::Config;
+    use crate::instance::{Hooks, Instance};
+    use crate::resp::OwnedRequest;
+    use crate::types::strings::Text;
+
+    fn instance() -> Instance {
+        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
+        Instance::new(Config::new(), 1, known(&[]), hooks)
+    }
+
+    fn request<'a>(parts: impl Iterator<Item = &'a [u8]>) -> OwnedRequest {
+        let mut request = OwnedRequest::default();
+        parts.for_each(|part| assert!(request.push(part)));
+        request
+    }
+
+    /// RESTORE of a string of this number of bytes.
+    fn restoring(keyspace: &Keyspace, bytes: usize) -> OwnedRequest {
+        keyspace.set_compresses_dumps(false);
+        let mut tx = keyspace.begin(0, b"source").expect("nothing is in its way");
+        tx.put(b"source", &vec![b'v'; bytes], Expiry::Never);
+        let payload = tx.get_any(b"source").map(|value| payload_of(value, keyspace)).expect("it was put");
+        request([&b"RESTORE"[..], b"k", b"0", &payload].into_iter())
+    }
+
+    #[test]
+    fn a_long_payload_is_read_while_another_client_has_the_key() {
+        let instance = instance();
+        let keyspace = &instance.keyspace;
+        for (bytes, is_long) in [(LONG_PAYLOAD_BYTES - 100, false), (LONG_TEXT_BYTES, true)] {
+            let request = restoring(keyspace, bytes);
+            let request = request.request().expect("a request");
+            let prepared = {
+                let _others = keyspace.begin_all(0).expect("nothing is in its way");
+                read_ahead(request, keyspace)
+            };
+            let hold = keyspace.hold_many([request.at(1)].into_iter()).expect("nothing is in its way");
+            let mut tx = keyspace.begin_on(0, hold, prepared);
+            let value = tx.prepared_value::<Reading>(request.at(3));
+            assert_eq!(value.is_some(), is_long, "{bytes}");
+            let mut out = Vec::new();
+            let replied = restore(&mut tx, request, Reply::new(&mut out, crate::resp::Protocol::Resp2));
+            assert!(replied.is_ok(), "{out:?}");
+            assert_eq!(tx.get::<Text>(b"k").map(|value| value.map(<[u8]>::len)), Ok(Some(bytes)));
+            tx.remove(b"k");
+        }
+    }
+
+    #[test]
+    fn what_is_not_read_ahead_is_read_by_the_handler() {
+        let instance = instance();
+        let whole = restoring(&instance.keyspace, LONG_TEXT_BYTES);
+        let whole = whole.request().expect("a request");
+        let wrong = request(whole.from(0).chain([&b"NONSENSE"[..]]));
+        assert!(read_ahead(wrong.request().expect("a request"), &instance.keyspace).is_empty());
+        let mut tx = instance.keyspace.begin(0, whole.at(1)).expect("nothing is in its way");
+        let mut out = Vec::new();
+        let replied = restore(&mut tx, whole, Reply::new(&mut out, crate::resp::Protocol::Resp2));
+        assert!(replied.is_ok() && out == b"+OK\r\n");
+    }
+}

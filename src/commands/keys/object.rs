@@ -1,0 +1,156 @@
+//! OBJECT: the encoding, the use and the references of a key's value.
+
+use crate::keyspace::{Facts, Transaction};
+use crate::resp::number::parse_integer;
+use crate::resp::{Reply, Request};
+
+use crate::commands::error::Error;
+use crate::commands::facts::{Argument, Arity, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
+
+pub(in crate::commands) const COMMANDS: &[Command] = &[OBJECT];
+
+/// Integers below this are shared by all keys in Redis, unless each needs to know its own use. Redis:
+/// `OBJ_SHARED_INTEGERS`, `MAXMEMORY_FLAG_NO_SHARED_INTEGERS`.
+const SHARED_INTEGERS: i64 = 10_000;
+/// The number of references that Redis reports for a shared value.
+const SHARED_REFERENCES: i64 = i32::MAX as i64;
+
+const OBJECT: Command = Command {
+    name: "object",
+    arity: Arity::AtLeast(2),
+    group: Group::Generic,
+    summary: "Inspects how the server stores and uses a key.",
+    since: "2.2.3",
+    complexity: "Depends on subcommand.",
+    subcommands: &[OBJECT_ENCODING, OBJECT_FREQ, OBJECT_HELP, OBJECT_IDLETIME, OBJECT_REFCOUNT],
+    run: Run::Subcommands,
+    ..Command::DEFAULTS
+};
+
+const OBJECT_ENCODING: Command = Command {
+    name: "object|encoding",
+    arity: Arity::Exactly(3),
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    summary: "Returns the encoding that Redis would use for a value.",
+    since: "2.2.3",
+    complexity: "O(1)",
+    is_brief: true,
+    tips: &["nondeterministic_output"],
+    arguments: &[Argument::KEY],
+    example: &[
+        ("SET mykey 1000", "OK"),
+        ("OBJECT ENCODING mykey", "\"int\""),
+        ("APPEND mykey bar", "(integer) 7"),
+        ("OBJECT ENCODING mykey", "\"raw\""),
+    ],
+    run: Run::Read(encoding),
+    ..Command::DEFAULTS
+};
+
+fn encoding(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let name = tx.facts(request.at(2)).map(|facts| encoding_name(&facts));
+    Ok(reply.bulk_or_nil(name.map(str::as_bytes)))
+}
+
+/// The encoding in which Redis would keep a value.
+pub(in crate::commands) fn encoding_name(facts: &Facts<'_>) -> &'static str {
+    (facts.value.facts.encoding)(facts.value.content, facts.encoding, facts.limit)
+}
+
+const OBJECT_FREQ: Command = Command {
+    name: "object|freq",
+    arity: Arity::Exactly(3),
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    summary: "Returns how often a key is used, on a logarithmic scale; needs an LFU eviction policy.",
+    since: "4.0.0",
+    complexity: "O(1)",
+    is_brief: true,
+    tips: &["nondeterministic_output"],
+    arguments: &[Argument::KEY],
+    example: &[("SET mykey Hello", "OK")],
+    run: Run::Read(freq),
+    ..Command::DEFAULTS
+};
+
+fn freq(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    match tx.facts(request.at(2)) {
+        None => Ok(reply.nil()),
+        Some(_) if !tx.counts_frequency() => Err(Error::fixed(
+            "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
+             when switching between policies at runtime LRU and LFU data will take some time to adjust.",
+        )),
+        Some(facts) => Ok(reply.integer(i64::from(facts.frequency))),
+    }
+}
+
+const OBJECT_IDLETIME: Command = Command {
+    name: "object|idletime",
+    arity: Arity::Exactly(3),
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    summary: "Returns the number of seconds since a key was last used.",
+    since: "2.2.3",
+    complexity: "O(1)",
+    is_brief: true,
+    tips: &["nondeterministic_output"],
+    arguments: &[Argument::KEY],
+    example: &[("SET mykey Hello", "OK"), ("OBJECT IDLETIME mykey", "(integer) 0")],
+    run: Run::Read(idletime),
+    ..Command::DEFAULTS
+};
+
+fn idletime(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    match tx.facts(request.at(2)) {
+        None => Ok(reply.nil()),
+        Some(_) if tx.counts_frequency() => Err(Error::fixed(
+            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching \
+             between policies at runtime LRU and LFU data will take some time to adjust.",
+        )),
+        Some(facts) => Ok(reply.integer(facts.idle.as_secs() as i64)),
+    }
+}
+
+const OBJECT_REFCOUNT: Command = Command {
+    name: "object|refcount",
+    arity: Arity::Exactly(3),
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    summary: "Returns the reference count that Redis would report for a value.",
+    since: "2.2.3",
+    complexity: "O(1)",
+    is_brief: true,
+    tips: &["nondeterministic_output"],
+    arguments: &[Argument::KEY],
+    example: &[("SET mykey Hello", "OK"), ("OBJECT REFCOUNT mykey", "(integer) 1")],
+    run: Run::Read(refcount),
+    ..Command::DEFAULTS
+};
+
+fn refcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    match tx.facts(request.at(2)) {
+        None => Ok(reply.nil()),
+        Some(facts) => Ok(reply.integer(references(tx, &facts))),
+    }
+}
+
+/// The number of references to a value that Redis would keep, if it were written now.
+pub(in crate::commands) fn references(tx: &Transaction<'_>, facts: &Facts<'_>) -> i64 {
+    let text = facts.value.content.bytes().filter(|_| encoding_name(facts) == "int");
+    let integer = text.and_then(parse_integer);
+    match integer {
+        Some(0..SHARED_INTEGERS) if !tx.evicts_by_use() => SHARED_REFERENCES,
+        _ => 1,
+    }
+}
+
+const OBJECT_HELP: Command = Command {
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    ..Command::help("object|help", "6.2.0", || &OBJECT)
+};

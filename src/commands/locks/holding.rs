@@ -1,0 +1,230 @@
+//! LOCK: locks that are taken with a token and a fencing number. No other server has it.
+//!
+//! The key is an ordinary string with the holder's token and an expiry. So SETNX and SET NX of other clients
+//! are refused by it, and DEL and the scripts of other libraries release it. The number comes with the reply
+//! that grants the lock. It grows from holder to holder, so what the lock protects can refuse a holder that
+//! was paused while its lock expired.
+
+use crate::keyspace::{Expiry, Transaction};
+use crate::resp::{Reply, Request};
+use crate::types::strings::Text;
+use crate::values::ABSENT_KIND;
+
+use crate::commands::args::{self, Options, is_word};
+use crate::commands::error::Error;
+use crate::commands::facts::{
+    Argument, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run, Taken,
+    Timeout, WaitingRules,
+};
+use crate::commands::strings::basics::{Condition, tell_of_write};
+use crate::commands::strings::compare::delete_if;
+
+pub(in crate::commands) const COMMANDS: &[Command] = &[LOCK];
+
+const LOCK: Command = Command {
+    name: "lock",
+    arity: Arity::AtLeast(2),
+    group: Group::String,
+    summary: "Takes and releases locks by token. Each holder gets a fencing number that only grows.",
+    since: "0.1.0",
+    complexity: "Depends on subcommand.",
+    subcommands: &[LOCK_ACQUIRE, LOCK_EXTEND, LOCK_FENCE, LOCK_HELP, LOCK_RELEASE],
+    run: Run::Subcommands,
+    ..Command::DEFAULTS
+};
+
+const LOCK_HELP: Command = Command::help("lock|help", "0.1.0", || &LOCK);
+
+/// Longest token, in bytes. A token is compared under a shard's lock, and kept in the entry.
+const TOKEN_BYTES_MAX: usize = 1024;
+
+const TOKEN: Argument = Argument::string("token");
+const PX: Argument = Argument::integer("milliseconds").token("PX");
+
+const LOCK_ACQUIRE: Command = Command {
+    name: "lock|acquire",
+    arity: Arity::AtLeast(6),
+    flags: Flags::DENYOOM.and(Flags::BLOCKING).and(Flags::FAST),
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::INSERT))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Takes a free lock and returns its fencing number; otherwise returns nil, or waits in line.",
+    since: "0.1.0",
+    complexity: "O(1)",
+    is_brief: true,
+    // Without WAIT.
+    brief_arguments_max: 6,
+    arguments: &[Argument::KEY, TOKEN, PX, Argument::integer("milliseconds").token("WAIT").optional()],
+    tips: &["nondeterministic_output"],
+    example: &[
+        ("SETNX mylock token-1", "(integer) 1"),
+        ("LOCK ACQUIRE mylock token-2 PX 30000", "(nil)"),
+        ("LOCK ACQUIRE mylock token-2 PX 30000 WAIT 1", "(nil)"),
+    ],
+    run: Run::Block(&Blocking {
+        kind: ABSENT_KIND,
+        keys: 1,
+        check: |request| Ok(Acquiring::parse(request)?.wait),
+        take: acquire,
+        nothing: |reply| reply.nil(),
+        waiting: WaitingRules { timed_out: |reply| reply.nil(), ..WaitingRules::PLAIN },
+    }),
+    ..Command::DEFAULTS
+};
+
+/// The arguments of LOCK ACQUIRE.
+struct Acquiring<'a> {
+    token: &'a [u8],
+    lifetime: &'a [u8],
+    wait: Timeout<'a>,
+}
+
+impl<'a> Acquiring<'a> {
+    fn parse(request: Request<'a>) -> Result<Acquiring<'a>> {
+        let (token, lifetime) = token_and_lifetime(request)?;
+        let mut wait = Timeout::None;
+        let mut options = Options::new(request, 6);
+        if let Some(option) = options.next() {
+            if !is_word(option, "wait") {
+                return Err(Error::SYNTAX);
+            }
+            let timeout_ms = args::integer(options.value()?)?;
+            let timeout_ms =
+                u64::try_from(timeout_ms).map_err(|_| Error::fixed("ERR timeout is negative"))?;
+            wait = Timeout::Milliseconds(timeout_ms);
+        }
+        if options.left() > 0 { Err(Error::SYNTAX) } else { Ok(Acquiring { token, lifetime, wait }) }
+    }
+}
+
+/// The token and the lifetime of a request whose form is `LOCK name key token PX milliseconds`.
+fn token_and_lifetime(request: Request<'_>) -> Result<(&[u8], &[u8])> {
+    if !is_word(request.at(4), "px") {
+        return Err(Error::SYNTAX);
+    }
+    Ok((token(request)?, request.at(5)))
+}
+
+fn token(request: Request<'_>) -> Result<&[u8]> {
+    match request.at(3) {
+        token if token.len() <= TOKEN_BYTES_MAX => Ok(token),
+        _ => Err(Error::fixed("ERR token is too long: it may have 1024 bytes at most")),
+    }
+}
+
+/// When a lock expires that is taken or extended now, in milliseconds since 1970.
+fn expiry(tx: &Transaction<'_>, lifetime: &[u8], command: &str) -> Result<u64> {
+    let lifetime_ms = args::integer(lifetime)?;
+    let moment_ms = Some(lifetime_ms).filter(|ms| *ms > 0).and_then(|ms| tx.expiry_in_ms(ms));
+    moment_ms.and_then(|ms| u64::try_from(ms).ok()).ok_or_else(|| Error::invalid_expire(command))
+}
+
+/// Takes the lock. If `served` is a key, the client is the first that waits for it; else it may have to wait.
+fn acquire<'r>(
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    served: Option<&[u8]>,
+    reply: Reply<'r>,
+) -> Result<Taken<'r>> {
+    let Acquiring { token, lifetime, .. } = Acquiring::parse(request)?;
+    let key = request.at(2);
+    let expires_at_ms = expiry(tx, lifetime, "lock|acquire")?;
+    if served.is_none() && tx.leaves_to_line(key) {
+        return Ok(Taken::Nothing(reply));
+    }
+    let Some(fence) = tx.acquire(key, token, expires_at_ms) else { return Ok(Taken::Nothing(reply)) };
+    tell_of_write(tx, key, Expiry::At(expires_at_ms));
+    Ok(Taken::Something(reply.integer(fence.cast_signed())))
+}
+
+const LOCK_EXTEND: Command = Command {
+    name: "lock|extend",
+    arity: Arity::Exactly(6),
+    flags: Flags::FAST,
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Makes a lock expire later and returns its fencing number, if the token holds it; otherwise nil.",
+    since: "0.1.0",
+    complexity: "O(1)",
+    is_brief: true,
+    arguments: &[Argument::KEY, TOKEN, PX],
+    tips: &["nondeterministic_output"],
+    example: &[
+        ("LOCK EXTEND mylock token-1 PX 30000", "(nil)"),
+        ("SET mylock token-2 NX PX 30000", "OK"),
+        ("LOCK EXTEND mylock token-1 PX 30000", "(nil)"),
+    ],
+    run: Run::Write(extend),
+    ..Command::DEFAULTS
+};
+
+fn extend(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let (token, lifetime) = token_and_lifetime(request)?;
+    let key = request.at(2);
+    let expires_at_ms = expiry(tx, lifetime, "lock|extend")?;
+    if tx.peek::<Text>(key)? != Some(token) {
+        tx.follow_unmet(key);
+        return Ok(reply.nil());
+    }
+    // A lock that was taken without a number gets one: it is larger than those of all earlier holders.
+    let fence = match tx.fence_of(key) {
+        Some(fence) => fence,
+        None => tx.give_fence(key),
+    };
+    tx.set_expiry(key, Some(expires_at_ms));
+    Ok(reply.integer(fence.cast_signed()))
+}
+
+const LOCK_RELEASE: Command = Command {
+    name: "lock|release",
+    arity: Arity::Exactly(4),
+    flags: Flags::FAST,
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RM.and(KeyFlags::DELETE))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Deletes a lock if the token holds it, which grants it to the next in line.",
+    since: "0.1.0",
+    complexity: "O(1)",
+    is_brief: true,
+    arguments: &[Argument::KEY, TOKEN],
+    example: &[
+        ("SET mylock token-1 NX PX 30000", "OK"),
+        ("LOCK RELEASE mylock token-2", "(integer) 0"),
+        ("LOCK RELEASE mylock token-1", "(integer) 1"),
+        ("EXISTS mylock", "(integer) 0"),
+    ],
+    run: Run::Write(release),
+    ..Command::DEFAULTS
+};
+
+fn release(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    delete_if(tx, request.at(2), Condition::Equal(token(request)?), reply)
+}
+
+const LOCK_FENCE: Command = Command {
+    name: "lock|fence",
+    arity: Arity::Exactly(4),
+    flags: Flags::FAST,
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Returns the fencing number of a lock, if the token holds it; otherwise nil.",
+    since: "0.1.0",
+    complexity: "O(1)",
+    is_brief: true,
+    arguments: &[Argument::KEY, TOKEN],
+    tips: &["nondeterministic_output"],
+    example: &[("LOCK FENCE nosuchlock token-1", "(nil)")],
+    run: Run::Read(fence),
+    ..Command::DEFAULTS
+};
+
+fn fence(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let (key, token) = (request.at(2), token(request)?);
+    let holds = tx.get::<Text>(key)? == Some(token);
+    Ok(match holds.then(|| tx.fence_of(key)).flatten() {
+        Some(fence) => reply.integer(fence.cast_signed()),
+        None => reply.nil(),
+    })
+}

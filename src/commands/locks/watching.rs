@@ -1,0 +1,440 @@
+//! LOCKS: the holders of locks, the clients that wait for them, and misuse. No other server has it.
+
+use redis_protocol::resp3::types::OwnedFrame;
+
+use crate::clients::Who;
+use crate::digest;
+use crate::glob::Pattern;
+use crate::instance::Instance;
+use crate::keyspace::{Token, Totals, Transaction, WaitingClients};
+use crate::lens::{Finding, Held, Lock, Refused, Rule, Tenure};
+use crate::remote::row::Row;
+use crate::resp::number::parse_integer;
+use crate::resp::{Reply, Request, tree};
+use crate::types;
+
+use crate::commands::args::{self, Options, is_word};
+use crate::commands::error::Error;
+use crate::commands::execution::permission;
+use crate::commands::facts::{
+    Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
+};
+
+pub(in crate::commands) const COMMANDS: &[Command] = &[LOCKS];
+
+const LOCKS: Command = Command {
+    name: "locks",
+    arity: Arity::AtLeast(2),
+    group: Group::Server,
+    summary: "Inspects locks: keys set by SETNX or SET NX, and hashes that a script creates with an expiry.",
+    since: "0.1.0",
+    complexity: "Depends on subcommand.",
+    subcommands: &[LOCKS_GET, LOCKS_HELP, LOCKS_LIST, LOCKS_LOG, LOCKS_RESET, LOCKS_STATS],
+    run: Run::Subcommands,
+    ..Command::DEFAULTS
+};
+
+const LOCKS_LIST: Command = Command {
+    name: "locks|list",
+    arity: Arity::AtLeast(2),
+    flags: Flags::ADMIN.and(Flags::READONLY),
+    scope: Scope::Everything,
+    categories: Categories::KEYSPACE,
+    group: Group::Server,
+    summary: "Lists held locks that the user may read, longest held first: 100 of the database, or a given number.",
+    since: "0.1.0",
+    complexity: "O(N) where N is the number of locks that are followed, 4096 at most",
+    tips: &["nondeterministic_output"],
+    arguments: &[
+        Argument::pattern("pattern").token("MATCH").optional(),
+        Argument::integer("count").token("COUNT").optional(),
+    ],
+    example: &[("LOCKS LIST MATCH nosuch*", "[]"), ("LOCKS LIST COUNT 0", "(error) ERR syntax error")],
+    run: Run::Server(list),
+    ..Command::DEFAULTS
+};
+
+fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let choice = Choice::parse(request)?;
+    let (now_ms, instance) = (context.tx.now_ms(), context.instance);
+    let tx = &*context.tx;
+    let held = instance.lens.held(now_ms, |lock| lock.database == tx.database() && choice.has(&lock.key));
+    let may_read = permission::may_read(context.session, &LOCKS_LIST);
+    // The lens may have missed news of a lock: the keyspace decides.
+    let is_shown = |held: &Held| {
+        let is_hidden = instance.remote.get().is_some_and(|remote| remote.hides(&held.key));
+        tx.is_lock(&held.key) && may_read(&held.key) && !is_hidden && !instance.ignores_lock(&held.key)
+    };
+    let chosen: Vec<Held> = held.into_iter().filter(is_shown).take(choice.count).collect();
+    drop(may_read);
+    // The rest takes long, and needs no key but the lists at which clients wait.
+    let mut shown = Vec::with_capacity(chosen.len());
+    for held in &chosen {
+        if !context.session.may_not_wait {
+            context.tx.let_go();
+        }
+        let lock = instance.lens.get_held(held, now_ms);
+        shown.extend(lock.map(|lock| describe(context, &lock, now_ms, false)));
+    }
+    Ok(reply.tree(&tree::array(shown)))
+}
+
+/// The options of LOCKS LIST.
+pub struct Choice<'a> {
+    pattern: Option<Pattern<'a>>,
+    /// The most locks to list.
+    pub count: usize,
+}
+
+impl<'a> Choice<'a> {
+    /// Reads the options of LOCKS LIST.
+    ///
+    /// # Errors
+    ///
+    /// If an option is unknown, or its value is invalid.
+    pub fn parse(request: Request<'a>) -> Result<Choice<'a>> {
+        /// Each takes some microseconds, and some hundred bytes of the reply.
+        const COUNT: usize = 100;
+        let mut choice = Choice { pattern: None, count: COUNT };
+        let mut options = Options::new(request, 2);
+        while let Some(option) = options.next() {
+            match option {
+                _ if is_word(option, "match") => {
+                    choice.pattern = Some(Pattern::new(options.value()?, false));
+                }
+                _ if is_word(option, "count") => {
+                    let asked = args::integer(options.value()?)?;
+                    choice.count =
+                        usize::try_from(asked).ok().filter(|count| *count > 0).ok_or(Error::SYNTAX)?;
+                }
+                _ => return Err(Error::SYNTAX),
+            }
+        }
+        Ok(choice)
+    }
+
+    /// Whether the pattern matches a key.
+    pub fn has(&self, key: &[u8]) -> bool {
+        self.pattern.as_ref().is_none_or(|pattern| pattern.matches(key))
+    }
+}
+
+/// Describes a lock in the store by its row. Its holder may be connected to another server.
+pub fn describe_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<OwnedFrame> {
+    let live = row.live.as_ref().filter(|live| live.is_lock)?;
+    let tenure = row.tenure.as_ref()?;
+    let or_null = |value: Option<u64>| value.map_or(tree::null(), |value| tree::integer(value as i64));
+    Some(tree::map([
+        ("key", tree::bulk(key)),
+        ("state", tree::bulk("held")),
+        ("holder", tree::bulk(&tenure.holder)),
+        ("since", tree::integer(tenure.since_ms as i64)),
+        ("held-ms", tree::integer(now_ms.saturating_sub(tenure.since_ms) as i64)),
+        ("expires-at", or_null(live.expires_at_ms)),
+        ("expires-in-ms", or_null(live.expires_at_ms.map(|at_ms| at_ms.saturating_sub(now_ms)))),
+        ("type", tree::bulk(types::ALL.iter().find(|facts| facts.kind == live.kind)?.name)),
+        ("token-digest", tree::bulk(digest::to_text(Token::of(&live.value).digest))),
+        ("fencing", tree::integer(tenure.fence)),
+    ]))
+}
+
+const LOCKS_GET: Command = Command {
+    name: "locks|get",
+    arity: Arity::Exactly(3),
+    flags: Flags::ADMIN.and(Flags::READONLY),
+    // The digest of a short token is as good as the token.
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::KEYSPACE,
+    group: Group::Server,
+    summary: "Returns details of a lock: holder, depth, past holders, refused and waiting clients, history.",
+    since: "0.1.0",
+    complexity: "O(1)",
+    is_brief: true,
+    tips: &["nondeterministic_output"],
+    arguments: &[Argument::KEY],
+    example: &[("LOCKS GET nosuchlock", "(nil)")],
+    run: Run::Server(get),
+    ..Command::DEFAULTS
+};
+
+fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let key = request.at(2);
+    let now_ms = context.tx.now_ms();
+    let hash = context.instance.keyspace.hash(key);
+    let instance = context.instance;
+    if instance.ignores_lock(key) {
+        return Ok(reply.nil());
+    }
+    let found = instance.lens.get(hash, context.tx.database(), key, now_ms);
+    let is_marked = context.tx.is_lock(key);
+    let is_open = instance.config.lock_lens.get();
+    match found {
+        // A key that is held has its mark, unless the lens has missed news of it.
+        Some(lock) if lock.is_held() == is_marked || !lock.is_held() && !is_open => {
+            Ok(reply.tree(&describe(context, &lock, now_ms, true)))
+        }
+        None if !is_marked => Ok(reply.nil()),
+        _ => match context.tx.peek_expiry(key) {
+            Some(expires_at_ms) if is_open => {
+                Ok(reply.tree(&describe_unfollowed(context, key, expires_at_ms)))
+            }
+            _ => Ok(reply.nil()),
+        },
+    }
+}
+
+/// Describes a key that is or was a lock, but so much happened at once that the lens does not know it.
+fn describe_unfollowed(context: &Context<'_, '_>, key: &[u8], expires_at_ms: Option<u64>) -> OwnedFrame {
+    let or_null = |value: Option<u64>| value.map_or(tree::null(), |value| tree::integer(value as i64));
+    let left_ms = expires_at_ms.map(|at_ms| context.tx.remaining_ms(at_ms));
+    tree::map([
+        ("key", tree::bulk(key)),
+        ("state", tree::bulk("not-followed")),
+        ("expires-at", or_null(expires_at_ms)),
+        ("expires-in-ms", or_null(left_ms)),
+        (
+            "hint",
+            tree::bulk("More happened than the lens follows. It follows this key when it is taken again."),
+        ),
+    ])
+}
+
+/// Describes a lock, with its history or without.
+fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history: bool) -> OwnedFrame {
+    let tenure = &lock.tenure;
+    let state = tenure.ended.map_or("held", |ended| ended.how.name());
+    let mut fields = vec![
+        ("key", tree::bulk(&lock.key)),
+        ("state", tree::bulk(state)),
+        ("holder", describe_client(&tenure.holder)),
+        ("holder-connected", tree::boolean(context.instance.clients.get(tenure.holder.id).is_some())),
+    ];
+    fields.extend(describe_tenure(context.tx, tenure, now_ms));
+    fields.push(("refused", tree::integer(lock.refused as i64)));
+    let refused = |refused: &Refused| {
+        let times = [("times", refused.times), ("last-at", refused.last_ms)];
+        let times = times.map(|(name, value)| (name, tree::integer(value as i64)));
+        tree::map([("client", describe_client(&refused.who))].into_iter().chain(times))
+    };
+    fields.push(("refused-clients", tree::array(lock.refused_by.iter().rev().map(refused))));
+    let list = waiting_list(context, lock);
+    // Clients that wait with LOCK ACQUIRE wait for the key itself.
+    let waiting = match &list {
+        Some(list) => waiting_at(context, list),
+        None => waiting_at(context, &lock.key).filter(|waiting| waiting.count > 0),
+    };
+    fields.push(("waiting-list", list.map_or(tree::null(), tree::bulk)));
+    fields.push(("waiting", waiting.as_ref().map_or(tree::null(), |waiting| tree::count(waiting.count))));
+    let first = waiting.iter().flat_map(|waiting| &waiting.first);
+    let first = first.filter_map(|id| context.instance.clients.get(*id));
+    fields.push(("waiting-clients", tree::array(first.map(|client| describe_client(&Who::of(&client))))));
+    fields.push(("woken", tree::integer(lock.woken as i64)));
+    if has_history {
+        let past = |tenure: &Tenure| {
+            let ended = tenure.ended.map_or("", |ended| ended.how.name());
+            let who = [("holder", describe_client(&tenure.holder)), ("state", tree::bulk(ended))];
+            tree::map(who.into_iter().chain(describe_tenure(context.tx, tenure, now_ms)))
+        };
+        fields.push(("past", tree::array(lock.past.iter().map(past))));
+        fields.push(("timeline-since", tree::integer(lock.timeline_since_ms() as i64)));
+        fields.push(("timeline", tree::array(lock.timeline().iter().map(tree::bulk))));
+    }
+    tree::map(fields)
+}
+
+/// The list at which clients wait for a lock. A release has shown it; until then, it is the one that
+/// python-redis-lock uses, if a client waits there.
+fn waiting_list(context: &mut Context<'_, '_>, lock: &Lock) -> Option<Box<[u8]>> {
+    if lock.signal.is_some() {
+        return lock.signal.clone();
+    }
+    let name = lock.key.strip_prefix(b"lock:")?;
+    let list = [b"lock-signal:", name].concat();
+    waiting_at(context, &list).is_some_and(|waiting| waiting.count > 0).then(|| list.into())
+}
+
+/// The clients that wait at a list, if that can be seen. A command of an EXEC or a script keeps what it
+/// holds, and does not wait for more.
+fn waiting_at(context: &mut Context<'_, '_>, list: &[u8]) -> Option<WaitingClients> {
+    if context.tx.hold_if_free(list) {
+        return Some(context.tx.waiting_for(list));
+    }
+    if context.session.may_not_wait {
+        return None;
+    }
+    context.tx.let_go();
+    let tx = context.instance.keyspace.begin(context.tx.database(), list).ok()?;
+    Some(tx.waiting_for(list))
+}
+
+fn describe_tenure(tx: &Transaction<'_>, tenure: &Tenure, now_ms: u64) -> Vec<(&'static str, OwnedFrame)> {
+    let until_ms = tenure.ended.map_or(now_ms, |ended| ended.at_ms);
+    let or_null = |value: Option<u64>| value.map_or(tree::null(), |value| tree::integer(value as i64));
+    let mut fields = vec![
+        ("taken-by", tree::bulk(tenure.command)),
+        ("since", tree::integer(tenure.since_ms as i64)),
+        ("held-ms", tree::integer(until_ms.saturating_sub(tenure.since_ms) as i64)),
+        ("expires-at", or_null(tenure.expires_at_ms)),
+    ];
+    match tenure.ended {
+        Some(ended) => fields.push(("ended-at", tree::integer(ended.at_ms as i64))),
+        None => {
+            let left_ms = tenure.expires_at_ms.map(|at_ms| tx.remaining_ms(at_ms));
+            fields.push(("expires-in-ms", or_null(left_ms)));
+        }
+    }
+    let entered = tenure.entered.as_ref();
+    fields.push(("owner", entered.map_or(tree::null(), |entered| tree::bulk(&entered.owner))));
+    fields.push(("depth", or_null(entered.map(|entered| entered.depth))));
+    fields.push(("token-digest", tree::bulk(digest::to_text(tenure.token.digest))));
+    fields.push(("fencing", tree::integer(tenure.fence as i64)));
+    fields
+}
+
+fn describe_client(who: &Who) -> OwnedFrame {
+    tree::map([
+        ("id", tree::integer(who.id as i64)),
+        ("name", tree::bulk(&who.name)),
+        ("address", tree::bulk(who.address.to_string())),
+        ("library", tree::bulk(who.client_library())),
+    ])
+}
+
+const LOCKS_LOG: Command = Command {
+    name: "locks|log",
+    arity: Arity::AtLeast(2),
+    flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
+    group: Group::Server,
+    summary: "Lists misuse of locks that the user may read: the newest ten findings, a given number, or all (-1).",
+    since: "0.1.0",
+    complexity: "O(N) where N is the number of findings, 128 at most",
+    tips: &["nondeterministic_output"],
+    arguments: &[Argument::integer("count").optional()],
+    example: &[
+        ("LOCKS LOG 0", "[]"),
+        ("LOCKS LOG -2", "(error) ERR count should be greater than or equal to -1"),
+    ],
+    run: Run::Server(log),
+    ..Command::DEFAULTS
+};
+
+fn log(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    const COUNT: i64 = 10;
+    if request.len() > 3 {
+        return Err(Error::SYNTAX);
+    }
+    let count = request.get(2).map_or(Some(COUNT), parse_integer).filter(|count| *count >= -1);
+    let count = count.ok_or(Error::fixed("ERR count should be greater than or equal to -1"))?;
+    let mut findings = context.instance.lens.findings(usize::MAX);
+    let may_read = permission::may_read(context.session, &LOCKS_LOG);
+    findings.retain(|finding| may_read(&finding.key));
+    // -1 is all.
+    findings.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+    Ok(reply.tree(&tree::array(findings.iter().map(describe_finding))))
+}
+
+fn describe_finding(finding: &Finding) -> OwnedFrame {
+    tree::map([
+        ("id", tree::integer(finding.id as i64)),
+        ("rule", tree::bulk(finding.rule.name())),
+        ("key", tree::bulk(&finding.key)),
+        ("database", tree::count(finding.database)),
+        ("at", tree::integer(finding.at_ms as i64)),
+        ("clients", tree::array(finding.clients.iter().map(|who| describe_client(who)))),
+        ("hint", tree::bulk(finding.advice.hint)),
+        ("instead", tree::bulk(finding.advice.instead)),
+        ("timeline", tree::array(finding.timeline.iter().map(tree::bulk))),
+    ])
+}
+
+const LOCKS_STATS: Command = Command {
+    name: "locks|stats",
+    arity: Arity::Exactly(2),
+    flags: Flags::ADMIN.and(Flags::READONLY),
+    scope: Scope::Everything,
+    group: Group::Server,
+    summary: "Returns counts of locks, of what happened to them, and of misuse.",
+    since: "0.1.0",
+    complexity: "O(N) where N is the number of locks that are followed, 4096 at most",
+    tips: &["nondeterministic_output"],
+    run: Run::Server(stats),
+    ..Command::DEFAULTS
+};
+
+fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    correct_in(context.instance, context.tx);
+    let totals = context.tx.everything()?.totals();
+    let counted = fields(context.instance, context.tx.now_ms(), Some(&totals));
+    Ok(reply.tree(&tree::map(counted.iter().map(|(name, value)| (*name, tree::integer(*value as i64))))))
+}
+
+/// Corrects the lens where it has missed that a lock is gone, for a transaction on everything.
+pub(in crate::commands) fn correct_in(instance: &Instance, tx: &mut Transaction<'_>) {
+    let current = tx.database();
+    correct(instance, tx.now_ms(), |database, key| {
+        tx.select(database);
+        Some(tx.is_lock(key))
+    });
+    tx.select(current);
+}
+
+/// Corrects the lens where it has missed that a lock is gone, so that held locks are counted right.
+/// `is_there` returns whether a key is a lock, or `None` if others have the keys: then the rest is left as it
+/// is.
+pub fn correct(instance: &Instance, now_ms: u64, mut is_there: impl FnMut(usize, &[u8]) -> Option<bool>) {
+    for held in instance.lens.held(now_ms, |_| true) {
+        match is_there(held.database, &held.key) {
+            Some(true) => {}
+            Some(false) => instance.lens.miss(&held, now_ms),
+            None => return,
+        }
+    }
+}
+
+/// The fields of LOCKS STATS, INFO and metrics. Only the shards know how many locks are not followed, and how
+/// many attempts were not reported.
+pub(in crate::commands) fn fields(
+    instance: &Instance,
+    now_ms: u64,
+    totals: Option<&Totals>,
+) -> Vec<(&'static str, u64)> {
+    let stats = instance.lens.stats(now_ms);
+    let refused_unseen = totals.map_or(0, |totals| totals.refused_unseen);
+    let mut fields = vec![
+        ("followed", stats.followed as u64),
+        ("held", stats.held as u64),
+        ("taken", stats.taken),
+        ("refused", stats.refused + refused_unseen),
+        ("released", stats.released),
+        ("expired", stats.expired),
+        ("reentered", stats.reentered),
+        ("woken", stats.woken),
+    ];
+    fields.extend(totals.map(|totals| ("unfollowed", totals.unfollowed_locks)));
+    fields.extend(Rule::ALL.iter().map(|rule| rule.name()).zip(stats.findings));
+    fields
+}
+
+const LOCKS_RESET: Command = Command {
+    name: "locks|reset",
+    arity: Arity::Exactly(2),
+    flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
+    scope: Scope::Everything,
+    group: Group::Server,
+    summary: "Removes all findings and sets the counts to zero; held locks stay tracked.",
+    since: "0.1.0",
+    complexity: "O(N) where N is the number of findings, 128 at most",
+    example: &[("LOCKS RESET", "OK"), ("LOCKS LOG", "[]")],
+    run: Run::Server(reset),
+    ..Command::DEFAULTS
+};
+
+fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    context.instance.lens.reset();
+    context.tx.everything_mut()?.reset_unfollowed_locks();
+    // Reports from before the reset must not use up the client's allowance for later reports.
+    context.instance.allow_lock_news();
+    Ok(reply.ok())
+}
+
+const LOCKS_HELP: Command = Command::help("locks|help", "0.1.0", || &LOCKS);

@@ -1,0 +1,345 @@
+//! Sets: adding, removing, testing, choosing and moving members.
+
+use crate::keyspace::{Change, Transaction};
+use crate::resp::{Reply, Request};
+use crate::types::sets::{Member, Set, SetView};
+
+use crate::commands::amounts;
+use crate::commands::args;
+use crate::commands::choosing::{Selection, Wanted, reply_scanned};
+use crate::commands::error::Error;
+use crate::commands::facts::{
+    Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+};
+
+pub(in crate::commands) const COMMANDS: &[Command] =
+    &[SADD, SCARD, SISMEMBER, SMEMBERS, SMISMEMBER, SMOVE, SPOP, SRANDMEMBER, SREM, SSCAN];
+
+const SADD: Command = Command {
+    name: "sadd",
+    arity: Arity::AtLeast(3),
+    flags: Flags::DENYOOM.and(Flags::FAST),
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
+    categories: Categories::SET,
+    group: Group::Set,
+    summary: "Adds members to a set, creating it if it is absent.",
+    since: "1.0.0",
+    complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
+    is_brief: true,
+    arguments: &[Argument::KEY, Argument::string("member").multiple()],
+    example: &[
+        ("SADD myset Hello World", "(integer) 2"),
+        ("SADD myset World", "(integer) 0"),
+        ("SCARD myset", "(integer) 2"),
+    ],
+    run: Run::Write(sadd),
+    ..Command::DEFAULTS
+};
+
+fn sadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let added = tx.make::<Set, _>(request.at(1), "sadd", |set| {
+        request.from(2).filter(|member| set.insert(member)).count()
+    })?;
+    Ok(reply.count(added))
+}
+
+const SREM: Command = Command {
+    name: "srem",
+    arity: Arity::AtLeast(3),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
+    categories: Categories::SET,
+    group: Group::Set,
+    summary: "Removes members from a set; a set without members is deleted.",
+    since: "1.0.0",
+    complexity: "O(N) where N is the number of members to be removed.",
+    is_brief: true,
+    arguments: &[Argument::KEY, Argument::string("member").multiple()],
+    example: &[
+        ("SADD myset one two three", "(integer) 3"),
+        ("SREM myset one four", "(integer) 1"),
+        ("SCARD myset", "(integer) 2"),
+    ],
+    run: Run::Write(srem),
+    ..Command::DEFAULTS
+};
+
+fn srem(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let removed = tx.change::<Set, _>(request.at(1), "srem", |set| {
+        request.from(2).filter(|member| set.remove(member)).count()
+    })?;
+    Ok(reply.count(removed.unwrap_or(0)))
+}
+
+const SISMEMBER: Command = Command {
+    name: "sismember",
+    arity: Arity::Exactly(3),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RO)],
+    categories: Categories::SET,
+    group: Group::Set,
+    summary: "Returns whether a value is a member of a set.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    is_brief: true,
+    arguments: &[Argument::KEY, Argument::string("member")],
+    example: &[
+        ("SADD myset one", "(integer) 1"),
+        ("SISMEMBER myset one", "(integer) 1"),
+        ("SISMEMBER myset two", "(integer) 0"),
+    ],
+    run: Run::Read(sismember),
+    ..Command::DEFAULTS
+};
+
+fn sismember(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let set = tx.get::<Set>(request.at(1))?;
+    Ok(reply.bool(set.is_some_and(|set| set.contains(request.at(2)))))
+}
+
+const SMISMEMBER: Command = Command {
+    name: "smismember",
+    arity: Arity::AtLeast(3),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SET,
+    group: Group::Set,
+    summary: "Returns, for each of several values, whether it is a member of a set.",
+    since: "6.2.0",
+    complexity: "O(N) where N is the number of elements being checked for membership",
+    is_brief: true,
+    arguments: &[Argument::KEY, Argument::string("member").multiple()],
+    example: &[
+        ("SADD myset one", "(integer) 1"),
+        ("SMISMEMBER myset one notamember", "[(integer) 1, (integer) 0]"),
+    ],
+    run: Run::Read(smismember),
+    ..Command::DEFAULTS
+};
+
+fn smismember(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let set = tx.get::<Set>(request.at(1))?;
+    Ok(reply
+        .array_of(request.from(2), |member, reply| reply.bool(set.is_some_and(|set| set.contains(member)))))
+}
+
+const SMEMBERS: Command = Command {
+    name: "smembers",
+    arity: Arity::Exactly(2),
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SET,
+    group: Group::Set,
+    summary: "Returns all members of a set.",
+    since: "1.0.0",
+    complexity: "O(N) where N is the set cardinality.",
+    tips: &["nondeterministic_output_order"],
+    reads_much: Some(amounts::all),
+    arguments: &[Argument::KEY],
+    example: &[("SADD myset 3 1 2", "(integer) 3"), ("SMEMBERS myset", "[\"1\", \"2\", \"3\"]")],
+    run: Run::Read(smembers),
+    ..Command::DEFAULTS
+};
+
+fn smembers(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let set = tx.get::<Set>(request.at(1))?;
+    let members = set.into_iter().flat_map(SetView::iter);
+    Ok(reply.set_of_len(len(set), members, |member, reply| reply.bulk(&member)))
+}
+
+fn len(set: Option<SetView<'_>>) -> usize {
+    set.map_or(0, SetView::len)
+}
+
+const SCARD: Command = Command {
+    name: "scard",
+    arity: Arity::Exactly(2),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RO)],
+    categories: Categories::SET,
+    group: Group::Set,
+    summary: "Returns the number of members of a set.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    is_brief: true,
+    arguments: &[Argument::KEY],
+    example: &[("SADD myset Hello World", "(integer) 2"), ("SCARD myset", "(integer) 2")],
+    run: Run::Read(scard),
+    ..Command::DEFAULTS
+};
+
+fn scard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    Ok(reply.count(len(tx.get::<Set>(request.at(1))?)))
+}
+
+const SPOP: Command = Command {
+    name: "spop",
+    arity: Arity::AtLeast(2),
+    flags: Flags::FAST,
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
+    categories: Categories::SET,
+    group: Group::Set,
+    summary: "Removes and returns random members of a set.",
+    since: "1.0.0",
+    complexity: "Without the count argument O(1), otherwise O(N) where N is the value of the passed count.",
+    reads_much: Some(amounts::as_counted_changing),
+    is_brief: true,
+    brief_arguments_max: 2,
+    tips: &["nondeterministic_output"],
+    arguments: &[Argument::KEY, Argument::integer("count").since("3.2.0").optional()],
+    example: &[("SADD myset one", "(integer) 1"), ("SPOP myset", "\"one\""), ("SPOP myset", "(nil)")],
+    run: Run::Write(spop),
+    ..Command::DEFAULTS
+};
+
+fn spop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let key = request.at(1);
+    let count = match request.get(2) {
+        None => {
+            let popped = tx.change::<Set, _>(key, "spop", pop)?.flatten();
+            return Ok(reply.bulk_or_nil(popped.as_deref()));
+        }
+        Some(_) if request.len() > 3 => return Err(Error::SYNTAX),
+        Some(count) => args::natural(count)?,
+    };
+    let popped = tx.change::<Set, Vec<Vec<u8>>>(key, "spop", |set| {
+        if count >= set.view().len() {
+            return set.take_all();
+        }
+        (0..count).map_while(|_| pop(set)).collect()
+    })?;
+    let popped = popped.unwrap_or_default();
+    Ok(reply.set_of(popped.iter(), |member, reply| reply.bulk(member)))
+}
+
+/// Removes a random member.
+fn pop(set: &mut Change<'_, Set>) -> Option<Vec<u8>> {
+    let len = set.view().len();
+    let drawn = if len > 0 { set.view().at(fastrand::usize(..len)) } else { None };
+    let member = drawn?.to_vec();
+    set.remove(&member);
+    Some(member)
+}
+
+const SRANDMEMBER: Command = Command {
+    name: "srandmember",
+    arity: Arity::AtLeast(2),
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SET,
+    group: Group::Set,
+    summary: "Returns random members of a set without removing them.",
+    since: "1.0.0",
+    complexity: "Without the count argument O(1), otherwise O(N) where N is the absolute value of the passed count.",
+    is_brief: true,
+    brief_arguments_max: 2,
+    tips: &["nondeterministic_output"],
+    reads_much: Some(amounts::as_counted),
+    arguments: &[Argument::KEY, Argument::integer("count").since("2.6.0").optional()],
+    example: &[
+        ("SADD myset one", "(integer) 1"),
+        ("SRANDMEMBER myset", "\"one\""),
+        ("SRANDMEMBER myset -2", "[\"one\", \"one\"]"),
+    ],
+    run: Run::Read(srandmember),
+    ..Command::DEFAULTS
+};
+
+fn srandmember(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let key = request.at(1);
+    if request.len() == 2 {
+        let set = tx.get::<Set>(key)?;
+        let drawn = set.and_then(|set| set.at(fastrand::usize(..set.len())));
+        return Ok(reply.bulk_or_nil(drawn.as_deref()));
+    }
+    if request.len() > 3 {
+        return Err(Error::SYNTAX);
+    }
+    let wanted = Wanted::of(request.at(2))?;
+    let set = tx.get::<Set>(key)?;
+    // A packed set is read once, rather than for each member.
+    let packed: Vec<Member<'_>> = match set {
+        Some(SetView::Strings(_)) => set.into_iter().flat_map(SetView::iter).collect(),
+        _ => Vec::new(),
+    };
+    wanted.reply(len(set), false, reply, |position, parts| {
+        let member = packed.get(position).copied().or_else(|| set?.at(position));
+        let _ = parts.part().bulk(member.as_deref().unwrap_or_default());
+    })
+}
+
+const SMOVE: Command = Command {
+    name: "smove",
+    arity: Arity::Exactly(4),
+    flags: Flags::FAST,
+    keys: &[
+        KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
+        KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::INSERT)),
+    ],
+    categories: Categories::SET,
+    group: Group::Set,
+    summary: "Moves a member from one set to another in one atomic step.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    arguments: &[
+        Argument::new("source", ArgumentKind::Key),
+        Argument::new("destination", ArgumentKind::Key).of_spec(1),
+        Argument::string("member"),
+    ],
+    example: &[
+        ("SADD myset one two", "(integer) 2"),
+        ("SADD myotherset three", "(integer) 1"),
+        ("SMOVE myset myotherset two", "(integer) 1"),
+        ("SISMEMBER myotherset two", "(integer) 1"),
+    ],
+    run: Run::Write(smove),
+    ..Command::DEFAULTS
+};
+
+fn smove(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let (source, target, member) = (request.at(1), request.at(2), request.at(3));
+    let Some(set) = tx.peek::<Set>(source)? else { return Ok(reply.bool(false)) };
+    let is_member = set.contains(member);
+    tx.peek::<Set>(target)?;
+    if is_member && source != target {
+        tx.change::<Set, _>(source, "srem", |set| set.remove(member))?;
+        tx.make::<Set, _>(target, "sadd", |set| set.insert(member))?;
+    }
+    Ok(reply.bool(is_member))
+}
+
+const SSCAN: Command = Command {
+    name: "sscan",
+    arity: Arity::AtLeast(3),
+    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::SET,
+    group: Group::Set,
+    summary: "Returns some members of a set and the cursor for the next call.",
+    since: "2.8.0",
+    complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection..",
+    tips: &["nondeterministic_output"],
+    reads_much: Some(amounts::with_count),
+    arguments: &[
+        Argument::KEY,
+        Argument::integer("cursor"),
+        Argument::pattern("pattern").token("MATCH").optional(),
+        Argument::integer("count").token("COUNT").optional(),
+    ],
+    example: &[("SADD myset 1 2", "(integer) 2"), ("SSCAN myset 0", "[\"0\", [\"1\", \"2\"]]")],
+    run: Run::Read(sscan),
+    ..Command::DEFAULTS
+};
+
+fn sscan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let cursor = Selection::cursor(request)?;
+    let none: &[&[u8]] = &[];
+    let Some(set) = tx.get::<Set>(request.at(1))? else { return reply_scanned(0, none, reply) };
+    let selection = Selection::parse(cursor, request, None)?;
+    let SetView::Large(map) = set else {
+        let members: Vec<Member<'_>> = set.iter().filter(|member| selection.matches(member)).collect();
+        let found: Vec<&[u8]> = members.iter().map(|member| &**member).collect();
+        return reply_scanned(0, &found, reply);
+    };
+    let mut found = Vec::new();
+    let scan = |cursor| map.scan(cursor);
+    let next = selection.over(scan, |(name, _)| found.extend(selection.matches(name).then_some(name)));
+    reply_scanned(next, &found, reply)
+}

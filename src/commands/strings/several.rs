@@ -1,0 +1,171 @@
+//! MGET, MSET, MSETNX and MSETEX: several strings in one atomic step.
+
+use crate::keyspace::{Expiry, Transaction};
+use crate::resp::{Reply, Request};
+use crate::types::strings::Text;
+
+use super::basics::{Condition, Expires, reply_text, tell_of_write};
+use crate::commands::args::{self, Options, is_word};
+use crate::commands::error::Error;
+use crate::commands::facts::{
+    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+};
+
+pub(in crate::commands) const COMMANDS: &[Command] = &[MGET, MSET, MSETEX, MSETNX];
+
+const MGET: Command = Command {
+    name: "mget",
+    arity: Arity::AtLeast(2),
+    flags: Flags::FAST,
+    keys: &[KeySpec::every(1, KeyFlags::RO.and(KeyFlags::ACCESS))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Returns the strings at several keys, all read at the same moment.",
+    since: "1.0.0",
+    complexity: "O(N) where N is the number of keys to retrieve.",
+    tips: &["request_policy:multi_shard"],
+    arguments: &[Argument::KEY.multiple()],
+    example: &[
+        ("SET key1 Hello", "OK"),
+        ("SET key2 World", "OK"),
+        ("MGET key1 key2 nonexisting", "[\"Hello\", \"World\", (nil)]"),
+    ],
+    run: Run::Read(mget),
+    ..Command::DEFAULTS
+};
+
+fn mget(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let text = |key| tx.get::<Text>(key).unwrap_or_default();
+    Ok(reply.array_of(request.from(1), |key, reply| reply_text(tx, key, text(key), reply)))
+}
+
+const MSET: Command = Command {
+    name: "mset",
+    arity: Arity::AtLeast(3),
+    flags: Flags::DENYOOM,
+    keys: &[KeySpec::every(2, KeyFlags::OW.and(KeyFlags::UPDATE))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Sets several keys to strings in one atomic step.",
+    since: "1.0.1",
+    complexity: "O(N) where N is the number of keys to set.",
+    tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
+    arguments: &[Argument::block("key_value", &[Argument::KEY, Argument::string("value")]).multiple()],
+    example: &[("MSET key1 Hello key2 World", "OK"), ("GET key1", "\"Hello\""), ("GET key2", "\"World\"")],
+    run: Run::Write(mset),
+    ..Command::DEFAULTS
+};
+
+fn mset(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    put_pairs(tx, pairs("mset", request)?);
+    Ok(reply.ok())
+}
+
+const MSETNX: Command = Command {
+    name: "msetnx",
+    arity: Arity::AtLeast(3),
+    flags: Flags::DENYOOM,
+    keys: &[KeySpec::every(2, KeyFlags::OW.and(KeyFlags::INSERT))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Sets several keys to strings in one atomic step, only if none of the keys is present.",
+    since: "1.0.1",
+    complexity: "O(N) where N is the number of keys to set.",
+    tips: &["request_policy:multi_shard", "response_policy:agg_min"],
+    arguments: &[Argument::block("key_value", &[Argument::KEY, Argument::string("value")]).multiple()],
+    example: &[
+        ("MSETNX key1 Hello key2 there", "(integer) 1"),
+        ("MSETNX key2 new key3 World", "(integer) 0"),
+        ("MGET key1 key2 key3", "[\"Hello\", \"there\", (nil)]"),
+    ],
+    run: Run::Write(msetnx),
+    ..Command::DEFAULTS
+};
+
+fn msetnx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let pairs = pairs("msetnx", request)?;
+    let are_absent = pairs.clone().all(|(key, _)| !tx.is_there(key));
+    if are_absent {
+        tx.note_all_absent(pairs.clone().map(|(key, _)| key), "msetnx");
+        put_pairs(tx, pairs);
+    } else {
+        pairs.for_each(|(key, _)| tx.follow_refused(key));
+    }
+    Ok(reply.bool(are_absent))
+}
+
+/// The keys and values that are a request's arguments in turn.
+fn pairs<'a>(
+    command: &str,
+    request: Request<'a>,
+) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone + use<'a>> {
+    if request.len().is_multiple_of(2) {
+        return Err(Error::wrong_arity(command));
+    }
+    let (keys, values) = (request.from(1).step_by(2), request.from(2).step_by(2));
+    Ok(keys.zip(values))
+}
+
+fn put_pairs<'a>(tx: &mut Transaction<'_>, pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) {
+    for (key, value) in pairs {
+        tx.put(key, value, Expiry::Never);
+        tell_of_write(tx, key, Expiry::Never);
+    }
+}
+
+const MSETEX: Command = Command {
+    name: "msetex",
+    arity: Arity::AtLeast(4),
+    flags: Flags::DENYOOM,
+    keys: &[KeySpec::counted(1, 2, KeyFlags::OW.and(KeyFlags::UPDATE))],
+    categories: Categories::STRING,
+    group: Group::String,
+    summary: "Sets several keys to strings in one atomic step, with optional conditions and one shared expiry.",
+    since: "8.4.0",
+    complexity: "O(N) where N is the number of keys to set.",
+    arguments: &[
+        Argument::integer("numkeys"),
+        Argument::block("data", &[Argument::KEY, Argument::string("value")]).multiple(),
+        Argument::one_of("condition", &[Argument::pure_token("nx", "NX"), Argument::pure_token("xx", "XX")])
+            .optional(),
+        Expires::ARGUMENT,
+    ],
+    example: &[
+        ("MSETEX 2 key1 Hello key2 World EX 60", "(integer) 1"),
+        ("TTL key2", "(integer) 60"),
+        ("MSETEX 2 key2 new key3 new NX", "(integer) 0"),
+        ("EXISTS key3", "(integer) 0"),
+    ],
+    run: Run::Write(msetex),
+    ..Command::DEFAULTS
+};
+
+fn msetex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let count = args::integer(request.at(1)).ok().and_then(|count| i32::try_from(count).ok());
+    let count = count.and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
+    let count = count.ok_or(Error::fixed("ERR invalid numkeys value or out of range"))?;
+    let pairs_end = 2 + 2 * count;
+    if pairs_end > request.len() {
+        return Err(Error::SYNTAX);
+    }
+    let (mut condition, mut expires) = (Condition::None, Expires::Never);
+    let mut options = Options::new(request, pairs_end);
+    while let Some(option) = options.next() {
+        match option {
+            _ if is_word(option, "nx") => condition = condition.or(Condition::Absent)?,
+            _ if is_word(option, "xx") => condition = condition.or(Condition::Present)?,
+            _ => expires = expires.or(option, &mut options)?,
+        }
+    }
+    let expiry = expires.resolve("msetex", tx)?;
+    let keys = || request.from(2).step_by(2).take(count);
+    let are_met = keys().map(|key| condition.is_met_by(tx, key)).find(|is_met| *is_met != Ok(true));
+    let are_met = are_met.unwrap_or(Ok(true))?;
+    if are_met {
+        for (key, value) in keys().zip(request.from(3).step_by(2)) {
+            tx.put(key, value, expiry);
+            tell_of_write(tx, key, expiry);
+        }
+    }
+    Ok(reply.bool(are_met))
+}
