@@ -4,7 +4,8 @@
 //! request, [`dispatch`] has it admitted by [`commands::execution`], [`engine`] begins a transaction over the
 //! [`keyspace`], and the command's handler runs on it. The reply lies in the connection's output buffer,
 //! which [`server`] writes once for the whole batch. The way in five files: `server/conversation.rs`,
-//! `dispatch/mod.rs`, `commands/execution/run.rs`, `commands/strings/basics.rs`, `keyspace/transaction/mod.rs`.
+//! `dispatch/mod.rs`, `commands/execution/run.rs`, `commands/strings/basics.rs`,
+//! `keyspace/transaction/mod.rs`.
 //!
 //! Each module of the list below uses only those above it; `tests/it/tidy.rs` checks that.
 

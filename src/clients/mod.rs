@@ -6,6 +6,7 @@
 
 mod address;
 mod backlog;
+pub mod description;
 mod footprint;
 mod long_requests;
 mod mail;

@@ -36,13 +36,15 @@ impl From<Invalid> for Error {
     }
 }
 
+/// The facts that most commands of this file share.
+const HYPERLOGLOG: Command =
+    Command { categories: Categories::HYPERLOGLOG, group: Group::HyperLogLog, ..Command::DEFAULTS };
+
 const PFADD: Command = Command {
     name: "pfadd",
     arity: Arity::AtLeast(2),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
-    categories: Categories::HYPERLOGLOG,
-    group: Group::HyperLogLog,
     summary: "Adds elements to a HyperLogLog, creating it if it is absent.",
     since: "2.8.9",
     complexity: "O(1) to add every element.",
@@ -54,7 +56,7 @@ const PFADD: Command = Command {
         ("PFCOUNT visitors", "(integer) 3"),
     ],
     run: Run::Write(pfadd),
-    ..Command::DEFAULTS
+    ..HYPERLOGLOG
 };
 
 fn pfadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -193,8 +195,6 @@ const PFMERGE: Command = Command {
         KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::INSERT)),
         KeySpec::range(2, -1, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
     ],
-    categories: Categories::HYPERLOGLOG,
-    group: Group::HyperLogLog,
     summary: "Merges several HyperLogLogs into a destination key.",
     since: "2.8.9",
     complexity: "O(N) to merge N HyperLogLogs, but with high constant times.",
@@ -209,7 +209,7 @@ const PFMERGE: Command = Command {
         ("PFCOUNT both", "(integer) 3"),
     ],
     run: Run::Write(pfmerge),
-    ..Command::DEFAULTS
+    ..HYPERLOGLOG
 };
 
 fn pfmerge(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -231,8 +231,6 @@ const PFDEBUG: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::DENYOOM.and(Flags::ADMIN),
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::ACCESS))],
-    categories: Categories::HYPERLOGLOG,
-    group: Group::HyperLogLog,
     summary: "Inspects the internals of a HyperLogLog, or converts it to the dense encoding.",
     since: "2.8.9",
     complexity: "N/A",
@@ -247,7 +245,7 @@ const PFDEBUG: Command = Command {
         ("PFADD visitors bob", "(integer) 1"),
     ],
     run: Run::Write(pfdebug),
-    ..Command::DEFAULTS
+    ..HYPERLOGLOG
 };
 
 fn pfdebug(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -305,15 +303,13 @@ const PFSELFTEST: Command = Command {
     name: "pfselftest",
     arity: Arity::Exactly(1),
     flags: Flags::ADMIN,
-    categories: Categories::HYPERLOGLOG,
-    group: Group::HyperLogLog,
     summary: "Checks that both HyperLogLog encodings count alike and accurately.",
     since: "2.8.9",
     complexity: "N/A",
     is_system: true,
     example: &[("PFSELFTEST", "OK")],
     run: Run::Session(pfselftest),
-    ..Command::DEFAULTS
+    ..HYPERLOGLOG
 };
 
 /// As the command's name has been known for, it tests in earnest, but with fewer elements than Redis: other

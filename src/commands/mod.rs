@@ -5,6 +5,7 @@
 //! command is and finds it by its name, [`error`] and [`args`] serve the handlers, and [`execution`] is the one
 //! way in which all of them are run.
 
+pub mod absent;
 mod amounts;
 pub mod args;
 pub mod choosing;
@@ -114,7 +115,7 @@ pub fn catalog() -> Catalog {
     for command in all().flat_map(|command| std::iter::once(command).chain(command.subcommands)) {
         catalog.add(command.name, command.category_names());
     }
-    for absent in facts::absent::all() {
+    for absent in absent::all() {
         catalog.add_absent(absent.name, absent.category_names(), absent.is_of_redis_7);
     }
     catalog

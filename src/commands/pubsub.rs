@@ -12,7 +12,8 @@ use crate::session::{Replies, Session};
 use super::error::Error;
 use super::execution::permission::check_channels;
 use super::facts::{
-    Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, Arity, Categories, Channels, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Traits,
 };
 
 pub(super) const COMMANDS: &[Command] =
@@ -22,6 +23,8 @@ const SUBSCRIBE: Command = Command {
     name: "subscribe",
     arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    channels: Channels::ALL,
+    traits: Traits::LISTENING,
     categories: Categories::PUBSUB,
     group: Group::PubSub,
     summary: "Subscribes to channels.",
@@ -41,6 +44,8 @@ const PSUBSCRIBE: Command = Command {
     name: "psubscribe",
     arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    channels: Channels::PATTERNS,
+    traits: Traits::LISTENING,
     categories: Categories::PUBSUB,
     group: Group::PubSub,
     summary: "Subscribes to all channels whose names match patterns.",
@@ -64,6 +69,8 @@ const SSUBSCRIBE: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     keys: &[KeySpec::every(1, KeyFlags::NOT_KEY)],
+    channels: Channels::ALL,
+    traits: Traits::LISTENING,
     categories: Categories::PUBSUB,
     group: Group::PubSub,
     summary: "Subscribes to sharded channels.",
@@ -135,6 +142,7 @@ const UNSUBSCRIBE: Command = Command {
     name: "unsubscribe",
     arity: Arity::AtLeast(1),
     flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    traits: Traits::LISTENING,
     categories: Categories::PUBSUB,
     group: Group::PubSub,
     summary: "Unsubscribes from channels, or from all of them.",
@@ -154,6 +162,7 @@ const PUNSUBSCRIBE: Command = Command {
     name: "punsubscribe",
     arity: Arity::AtLeast(1),
     flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    traits: Traits::LISTENING,
     categories: Categories::PUBSUB,
     group: Group::PubSub,
     summary: "Unsubscribes from patterns, or from all of them.",
@@ -174,6 +183,7 @@ const SUNSUBSCRIBE: Command = Command {
     arity: Arity::AtLeast(1),
     flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     keys: &[KeySpec::every(1, KeyFlags::NOT_KEY)],
+    traits: Traits::LISTENING,
     categories: Categories::PUBSUB,
     group: Group::PubSub,
     summary: "Unsubscribes from sharded channels, or from all of them.",
@@ -218,6 +228,7 @@ const PUBLISH: Command = Command {
     name: "publish",
     arity: Arity::Exactly(3),
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
+    channels: Channels::FIRST,
     categories: Categories::PUBSUB,
     group: Group::PubSub,
     summary: "Sends a message to the subscribers of a channel; returns how many received it.",
@@ -239,6 +250,7 @@ const SPUBLISH: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::NOT_KEY)],
+    channels: Channels::FIRST,
     categories: Categories::PUBSUB,
     group: Group::PubSub,
     summary: "Sends a message to the subscribers of a sharded channel; returns how many received it.",

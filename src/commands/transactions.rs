@@ -5,26 +5,27 @@ use std::sync::Arc;
 use crate::instance::Instance;
 use crate::keyspace::Grouping;
 use crate::resp::{Reply, Request};
-use crate::session::{Queue, Queued, Session};
+use crate::session::{Queue, Session};
 
 use super::error::Error;
 use super::execution::run::call;
-use super::facts::lookup::{Registered, numbered};
+use super::facts::lookup::{Registered, queued_command};
 use super::facts::{
-    Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
+    Argument, Arity, Categories, Command, Concern, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Scope, Traits,
 };
 
 pub(super) const COMMANDS: &[Command] = &[DISCARD, EXEC, MULTI, UNWATCH, WATCH];
 
-/// Commands that are executed at once although a transaction is being queued.
-const NEVER_QUEUED: &[&str] = &["discard", "exec", "multi", "quit", "reset", "watch"];
+/// The facts that most commands of this file share.
+const TRANSACTION: Command =
+    Command { categories: Categories::TRANSACTION, group: Group::Transactions, ..Command::DEFAULTS };
 
 const MULTI: Command = Command {
     name: "multi",
     arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
-    categories: Categories::TRANSACTION,
-    group: Group::Transactions,
+    traits: Traits::AT_ONCE,
     summary: "Starts a transaction: later commands are queued until EXEC runs them.",
     since: "1.2.0",
     complexity: "O(1)",
@@ -35,7 +36,7 @@ const MULTI: Command = Command {
         ("EXEC", "[(integer) 1, (integer) 2]"),
     ],
     run: Run::Session(multi),
-    ..Command::DEFAULTS
+    ..TRANSACTION
 };
 
 fn multi(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -55,7 +56,7 @@ pub fn queue(
     out: &mut Vec<u8>,
 ) -> bool {
     let Some(queue) = &mut session.queue else { return false };
-    if NEVER_QUEUED.contains(&registered.command.name) {
+    if registered.command.traits.contains(Traits::AT_ONCE) {
         return false;
     }
     queue.push(registered.number, request);
@@ -70,7 +71,7 @@ pub fn refused(
     found: Option<&'static Registered>,
     refusal: Error,
 ) -> Error {
-    if found.is_none_or(|found| found.command.name != "exec") {
+    if found.is_none_or(|found| found.command.scope != Scope::Queue) {
         session.queue.iter_mut().for_each(|queue| queue.is_broken = true);
         return refusal;
     }
@@ -81,15 +82,6 @@ pub fn refused(
         why.strip_prefix(b"ERR ").unwrap_or(why),
         "",
     )
-}
-
-/// The commands of a queue. They were found and admitted when they were queued.
-pub fn queued(queue: &Queue) -> impl Iterator<Item = (&'static Registered, Request<'_>)> + Clone {
-    queue.commands.iter().filter_map(found)
-}
-
-fn found(queued: &Queued) -> Option<(&'static Registered, Request<'_>)> {
-    Some((numbered(queued.number)?, queued.request.request()?))
 }
 
 /// Ends the client's transaction, if there is one, and its watching of keys. EXEC leaves that to its caller,
@@ -112,14 +104,13 @@ const EXEC: Command = Command {
     arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::SKIP_SLOWLOG),
     scope: Scope::Queue,
-    categories: Categories::TRANSACTION,
-    group: Group::Transactions,
+    traits: Traits::AT_ONCE,
     summary: "Runs the queued commands in one atomic step, unless a watched key has changed.",
     since: "1.2.0",
     complexity: "Depends on commands in the transaction",
     example: &[("EXEC", "(error) ERR EXEC without MULTI"), ("MULTI", "OK"), ("EXEC", "[]")],
     run: Run::Server(exec),
-    ..Command::DEFAULTS
+    ..TRANSACTION
 };
 
 fn exec(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -137,7 +128,7 @@ fn exec(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
     context.tx.group(Grouping::Queue);
     let sent = reply.array_of(commands.iter().enumerate(), |(index, queued), reply| {
         context.session.queue.iter_mut().for_each(|queue| queue.running = Some(index));
-        match found(queued) {
+        match queued_command(queued) {
             Some((registered, request)) => call(context, registered, request, reply),
             // Never: only commands that were found are queued.
             None => reply.nil(),
@@ -152,8 +143,7 @@ const DISCARD: Command = Command {
     name: "discard",
     arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
-    categories: Categories::TRANSACTION,
-    group: Group::Transactions,
+    traits: Traits::AT_ONCE.and(Traits::GIVES_UP),
     summary: "Ends the transaction: drops its queued commands and stops watching keys.",
     since: "2.0.0",
     complexity: "O(N), when N is the number of queued commands",
@@ -165,7 +155,7 @@ const DISCARD: Command = Command {
         ("GET mykey", "(nil)"),
     ],
     run: Run::Server(discard),
-    ..Command::DEFAULTS
+    ..TRANSACTION
 };
 
 fn discard(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -186,8 +176,8 @@ const WATCH: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
     keys: &[KeySpec::every(1, KeyFlags::RO)],
-    categories: Categories::TRANSACTION,
-    group: Group::Transactions,
+    traits: Traits::AT_ONCE,
+    concern: Concern::Changes,
     summary: "Watches keys: if one of them changes, the next EXEC runs nothing and returns null.",
     since: "2.2.0",
     complexity: "O(1) for every key.",
@@ -201,7 +191,7 @@ const WATCH: Command = Command {
         ("GET mykey", "\"1\""),
     ],
     run: Run::Server(watch),
-    ..Command::DEFAULTS
+    ..TRANSACTION
 };
 
 fn watch(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -222,14 +212,12 @@ const UNWATCH: Command = Command {
     name: "unwatch",
     arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
-    categories: Categories::TRANSACTION,
-    group: Group::Transactions,
     summary: "Stops watching all keys.",
     since: "2.2.0",
     complexity: "O(1)",
     example: &[("WATCH mykey", "OK"), ("UNWATCH", "OK")],
     run: Run::Server(unwatch),
-    ..Command::DEFAULTS
+    ..TRANSACTION
 };
 
 fn unwatch(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use crate::clients::Paused;
 use crate::commands::Command;
-use crate::commands::connection::tracking::answered;
 use crate::commands::error::Error;
 use crate::commands::execution::admission::{admit, busy, does_any};
 use crate::commands::execution::load::Load;
@@ -21,6 +20,7 @@ use crate::commands::execution::permission::may_run;
 use crate::commands::execution::placing::{Place, place};
 use crate::commands::execution::run::{conclude, run, run_without_keys, settle};
 use crate::commands::execution::traces::{error_bytes, is_small, show};
+use crate::commands::execution::tracking::answered;
 use crate::commands::facts::lookup::{Finder, Plain, PlainRun, Registered, find, resolve};
 use crate::commands::facts::{Result, Run, Scope, Taken};
 use crate::commands::testing::faults::{Fate, strike};

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use crate::commands::Command;
+use crate::commands::facts::lookup::queued;
 use crate::commands::facts::{Flags, Group, KeyFlags, Scope};
-use crate::commands::transactions::queued;
 use crate::instance::Instance;
 use crate::keyspace::{
     Garbage, Hold, Keyspace, Missed, NotNow, Prepared, Served, Shared, Spot, Transaction, complete,

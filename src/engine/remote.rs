@@ -15,7 +15,7 @@ use crate::clients::Waiting;
 use crate::commands::Command;
 use crate::commands::error::Error;
 use crate::commands::execution::blocking::deadline;
-use crate::commands::facts::{Blocking, Result, Run, Scope, Timeout, WaitingRules};
+use crate::commands::facts::{Blocking, Concern, Result, Run, Scope, Timeout, WaitingRules};
 use crate::commands::locks::watching::describe_in_store;
 use crate::engine::memory::take_turn;
 use crate::engine::overlay::{Ran, Work, run_on_rows};
@@ -30,8 +30,6 @@ use crate::session::{AttemptResult, Contention, Drawn, Outbox, Pending, Session}
 use crate::values::ABSENT_KIND;
 
 /// Commands that need the rows themselves.
-const WATCH: &str = "watch";
-const LOCKS_GET: &str = "locks|get";
 /// The most runs of a request that the store has not done. After that, its client gets TRYAGAIN.
 const TRIES_MAX: u32 = 100;
 /// How often it runs before it has joined a batch, while others change the rows.
@@ -238,7 +236,7 @@ impl Errand<'_, '_> {
             }
             return Ok(Some(AttemptResult::of(b"+OK\r\n".to_vec())));
         }
-        if self.command.name == LOCKS_GET {
+        if self.command.concern == Concern::Holders {
             let mut reply = Vec::new();
             let described = rows
                 .first()
@@ -498,12 +496,12 @@ impl Errand<'_, '_> {
 
     /// Whether it watches keys. In a transaction that is being queued, it fails.
     fn is_watch(&self, session: &Session) -> bool {
-        self.command.name == WATCH && session.queue.is_none()
+        self.command.concern == Concern::Changes && session.queue.is_none()
     }
 
     /// Whether it wants to know the rows themselves.
     fn wants_rows(&self, session: &Session) -> bool {
-        self.command.name == LOCKS_GET || self.is_watch(session)
+        self.command.concern == Concern::Holders || self.is_watch(session)
     }
 
     /// A watched key must be as it was when it was watched. A command that wants to know the rows reads them.

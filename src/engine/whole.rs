@@ -6,7 +6,7 @@ use crate::commands::Command;
 use crate::commands::choosing::parse_cursor;
 use crate::commands::error::Error;
 use crate::commands::execution::permission::may_read;
-use crate::commands::facts::Result;
+use crate::commands::facts::{AllKeys, Concern, Result};
 use crate::commands::keys::browsing::{Filter, matching};
 use crate::commands::locks::watching::{Choice, describe_in_store};
 use crate::engine::remote::{NotAnswered, OUTCOME_UNKNOWN};
@@ -37,14 +37,15 @@ fn question(
     request: Request<'_>,
 ) -> Result<Option<Question>> {
     let database = session.database as u32;
-    Ok(Some(match command.name {
-        "dbsize" => Question::Count(database),
-        "keys" => Question::Names(database),
-        "randomkey" => Question::Any { database, from: fastrand::i64(0..1 << 62) },
-        "locks|list" => Question::Locks(database),
-        "flushdb" => Question::Flush(Some(database)),
-        "flushall" => Question::Flush(None),
-        "scan" => {
+    let Concern::AllKeys(wish) = command.concern else { return Ok(None) };
+    Ok(Some(match wish {
+        AllKeys::Count => Question::Count(database),
+        AllKeys::Names => Question::Names(database),
+        AllKeys::Any => Question::Any { database, from: fastrand::i64(0..1 << 62) },
+        AllKeys::Locks => Question::Locks(database),
+        AllKeys::Flush => Question::Flush(Some(database)),
+        AllKeys::FlushAll => Question::Flush(None),
+        AllKeys::Scan => {
             let cursor = parse_cursor(request.at(1)).ok_or(Error::fixed("ERR invalid cursor"))?;
             if cursor & IN_STORE == 0 && !(has_all && cursor == 0) {
                 return Ok(None);
@@ -53,7 +54,6 @@ fn question(
             let from = (cursor & (IN_STORE - 1)) as i64 * SLOTS_OF_PLACE;
             Question::Some { database, from, keys: filter.keys, with_types: filter.asks_for_type() }
         }
-        _ => return Ok(None),
     }))
 }
 

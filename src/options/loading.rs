@@ -15,8 +15,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::acl::{Mistake, Refused, Users, shown_rule};
+use crate::commands::absent;
 use crate::commands::catalog;
-use crate::commands::facts::absent;
 use crate::commands::facts::lookup::{self, Renamed};
 use crate::config::foreign::{self, Values};
 use crate::config::rewrite::FILE_BYTES_MAX;

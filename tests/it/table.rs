@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use keyfast::commands::absent::{self, Absent};
 use keyfast::commands::all;
-use keyfast::commands::facts::absent::{self, Absent};
 use keyfast::commands::facts::lookup::{find_full, own_names};
 use keyfast::commands::facts::{Argument, ArgumentKind, Command, Flags, Group, Run};
 use serde_json::{Map, Value, json};

@@ -95,8 +95,87 @@ fn unsafe_is_in_six_rooms() {
     }
 }
 
+/// Files that recognize commands by their names, below `src/`, with the reason. For all others, a fact of the
+/// command decides.
+const KNOW_NAMES: &[(&str, &str)] = &[
+    ("cli", "the client knows a server only by the names of its commands"),
+    ("lens/cause.rs", "the lens reads requests as the libraries of locks write them, by their names"),
+    ("lens/lock.rs", "the same"),
+    ("lens/script.rs", "the same"),
+    ("persistence/aof/reader.rs", "a log of other servers may hold requests that are too long for one"),
+    ("config", "`save` is a parameter, `debug` and `swapdb` are values of parameters"),
+    ("options/loading.rs", "`save` is a parameter"),
+    ("scripting/sandbox.rs", "`select` and `type` are functions of Lua"),
+];
+
+#[test]
+fn a_fact_decides_and_no_name() {
+    let source = root().join("src");
+    let names: BTreeSet<&str> = all()
+        .flat_map(|command| std::iter::once(command).chain(command.subcommands))
+        .map(|command| command.name)
+        .collect();
+    let mut unused: BTreeSet<_> = KNOW_NAMES.iter().map(|(path, _)| *path).collect();
+    let mut found = Vec::new();
+    for (path, text) in sources(&source) {
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let is_own = |name: &str| code.contains(&format!("    name: \"{name}\","));
+        let compared = compared_words(code).into_iter();
+        let compared: Vec<_> = compared.filter(|word| names.contains(word) && !is_own(word)).collect();
+        if compared.is_empty() {
+            continue;
+        }
+        let below = path.strip_prefix(&source).unwrap();
+        match KNOW_NAMES.iter().find(|(excused, _)| below.starts_with(excused)) {
+            Some((excused, _)) => _ = unused.remove(excused),
+            None => found.push(format!("{}: {compared:?}", below.display())),
+        }
+    }
+    assert!(found.is_empty(), "names of commands decide here:\n{}", found.join("\n"));
+    assert!(unused.is_empty(), "no names of commands there any more: {unused:?}");
+}
+
+/// The strings that code compares with a name or a command: behind `==`, in the arms of a `match`, and in
+/// lists of words.
+fn compared_words(code: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let is_named = |text: &str| text.contains("name") || text.contains("command");
+    let mut matched = "";
+    let mut listed: Option<Vec<&str>> = None;
+    for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        let literals = || line.split('"').skip(1).step_by(2);
+        for (before, after) in ["== ", "!= "].into_iter().filter_map(|sign| line.split_once(sign)) {
+            let literal = after.trim_start_matches(['b', '&']).strip_prefix('"');
+            if let Some(word) =
+                literal.and_then(|literal| literal.split('"').next()).filter(|_| is_named(before))
+            {
+                words.push(word);
+            }
+        }
+        if let Some(at) = line.find("match ").or_else(|| line.find("matches!(")) {
+            matched = &line[at..];
+        }
+        let is_arm = line.trim_start().trim_start_matches(['|', ' ', '(', 'b']).starts_with('"');
+        let is_in_macro = line.contains("matches!(");
+        if is_named(matched) && (is_arm && line.contains("=>") || is_in_macro) {
+            words.extend(literals());
+        }
+        // A list of words: from its type to its end.
+        if line.contains("[&str] =") || line.contains("[&[u8]] =") {
+            listed = Some(Vec::new());
+        }
+        if let Some(list) = &mut listed {
+            list.extend(literals());
+            if line.trim_end().ends_with("];") {
+                words.extend(listed.take().unwrap_or_default());
+            }
+        }
+    }
+    words
+}
+
 /// Folders whose files still use each other in circles.
-const TANGLED: &[&str] = &["cli", "commands", "config", "keyspace", "scripting", "scripting/libraries"];
+const TANGLED: &[&str] = &["cli", "config", "keyspace", "scripting", "scripting/libraries"];
 
 #[test]
 fn files_of_a_folder_do_not_use_each_other_in_circles() {

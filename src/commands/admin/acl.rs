@@ -12,10 +12,10 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
 
+use crate::commands::absent;
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
 use crate::commands::execution::permission::{self, judge, object_of};
-use crate::commands::facts::absent;
 use crate::commands::facts::lookup::{Registered, find, resolve};
 use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Secrets};
 

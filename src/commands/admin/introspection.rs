@@ -16,12 +16,17 @@ use crate::commands::facts::{
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[COMMAND];
 
-const COMMAND: Command = Command {
-    name: "command",
-    arity: Arity::AtLeast(1),
+/// The facts that most commands of this file share.
+const SERVER: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::Server,
+    ..Command::DEFAULTS
+};
+
+const COMMAND: Command = Command {
+    name: "command",
+    arity: Arity::AtLeast(1),
     summary: "Returns details of all commands, as COMMAND INFO does.",
     since: "2.8.13",
     complexity: "O(N) where N is the total number of Redis commands",
@@ -36,7 +41,7 @@ const COMMAND: Command = Command {
         COMMAND_LIST,
     ],
     run: Run::Server(command),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn command(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -47,14 +52,11 @@ fn command(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> R
 const COMMAND_COUNT: Command = Command {
     name: "command|count",
     arity: Arity::Exactly(2),
-    flags: Flags::LOADING.and(Flags::STALE),
-    categories: Categories::CONNECTION,
-    group: Group::Server,
     summary: "Returns the number of commands.",
     since: "2.8.13",
     complexity: "O(1)",
     run: Run::Server(count),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn count(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -64,9 +66,6 @@ fn count(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
 const COMMAND_INFO: Command = Command {
     name: "command|info",
     arity: Arity::AtLeast(2),
-    flags: Flags::LOADING.and(Flags::STALE),
-    categories: Categories::CONNECTION,
-    group: Group::Server,
     summary: "Returns the arity, flags, keys and ACL categories of some or all commands.",
     since: "2.8.13",
     complexity: "O(N) where N is the number of commands to look up",
@@ -74,7 +73,7 @@ const COMMAND_INFO: Command = Command {
     arguments: &[Argument::string("command-name").optional().multiple()],
     example: &[("COMMAND INFO nosuch", "[(nil)]")],
     run: Run::Server(info),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn info(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -155,9 +154,6 @@ fn describe_keys(spec: &KeySpec) -> OwnedFrame {
 const COMMAND_DOCS: Command = Command {
     name: "command|docs",
     arity: Arity::AtLeast(2),
-    flags: Flags::LOADING.and(Flags::STALE),
-    categories: Categories::CONNECTION,
-    group: Group::Server,
     summary: "Returns the documentation of some or all commands: purpose, version and arguments.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of commands to look up",
@@ -165,7 +161,7 @@ const COMMAND_DOCS: Command = Command {
     arguments: &[Argument::string("command-name").optional().multiple()],
     example: &[("COMMAND DOCS nosuch", "[]")],
     run: Run::Server(docs),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn docs(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -234,9 +230,6 @@ fn describe_argument(argument: &Argument) -> OwnedFrame {
 const COMMAND_LIST: Command = Command {
     name: "command|list",
     arity: Arity::AtLeast(2),
-    flags: Flags::LOADING.and(Flags::STALE),
-    categories: Categories::CONNECTION,
-    group: Group::Server,
     summary: "Returns the names of all commands, or those that match a filter.",
     since: "7.0.0",
     complexity: "O(N) where N is the total number of Redis commands",
@@ -256,7 +249,7 @@ const COMMAND_LIST: Command = Command {
         ("COMMAND LIST FILTERBY MODULE json", "[]"),
     ],
     run: Run::Server(list),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -308,16 +301,13 @@ impl Filter<'_> {
 const COMMAND_GETKEYS: Command = Command {
     name: "command|getkeys",
     arity: Arity::AtLeast(4),
-    flags: Flags::LOADING.and(Flags::STALE),
-    categories: Categories::CONNECTION,
-    group: Group::Server,
     summary: "Returns the keys among the arguments of a command.",
     since: "2.8.13",
     complexity: "O(N) where N is the number of arguments to the command",
     example: &[("COMMAND GETKEYS SETNX mykey Hello", "[\"mykey\"]")],
     secrets: Secrets::Of(2),
     run: Run::Server(get_keys),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn get_keys(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -328,16 +318,13 @@ fn get_keys(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
 const COMMAND_GETKEYSANDFLAGS: Command = Command {
     name: "command|getkeysandflags",
     arity: Arity::AtLeast(4),
-    flags: Flags::LOADING.and(Flags::STALE),
-    categories: Categories::CONNECTION,
-    group: Group::Server,
     summary: "Returns the keys among the arguments of a command, and how it uses each.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of arguments to the command",
     example: &[("COMMAND GETKEYSANDFLAGS SETNX mykey Hello", "[[\"mykey\", [OW, insert]]]")],
     secrets: Secrets::Of(2),
     run: Run::Server(get_keys_and_flags),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn get_keys_and_flags(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -371,39 +358,3 @@ fn keys_of<'a>(names: &NameTable, request: Request<'a>) -> Result<Vec<(&'a [u8],
 
 const COMMAND_HELP: Command =
     Command { categories: Categories::CONNECTION, ..Command::help("command|help", "5.0.0", || &COMMAND) };
-
-/// The reply of a HELP subcommand: each subcommand with its arguments and its summary.
-pub(in crate::commands) fn help(command: &'static Command, reply: Reply<'_>) -> Sent {
-    let name = command.name.to_ascii_uppercase();
-    let mut lines = vec![format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
-    for subcommand in command.subcommands {
-        let arguments: String =
-            subcommand.arguments.iter().map(|argument| format!(" {}", usage(argument))).collect();
-        lines.push(format!("{}{arguments}", subcommand.own_name().to_ascii_uppercase()));
-        lines.push(format!("    {}", subcommand.summary));
-    }
-    reply.array_of(lines.iter(), |line, reply| reply.simple(line))
-}
-
-/// An argument as the documentation writes it: `[NX | XX]`, `EX seconds`, `key [key ...]`.
-fn usage(argument: &Argument) -> String {
-    let parts = |separator: &str| argument.arguments.iter().map(usage).collect::<Vec<_>>().join(separator);
-    let own = match argument.kind {
-        ArgumentKind::PureToken => String::new(),
-        ArgumentKind::OneOf => parts(" | "),
-        ArgumentKind::Block => parts(" "),
-        _ => format!("<{}>", argument.name),
-    };
-    let own = match (argument.kind, argument.token) {
-        (ArgumentKind::OneOf, Some(token)) => format!("{token} ({own})"),
-        (ArgumentKind::OneOf, None) if !argument.is_optional => format!("({own})"),
-        (_, Some(token)) => format!("{token} {own}").trim_end().to_owned(),
-        (_, None) => own,
-    };
-    match (argument.is_optional, argument.is_multiple) {
-        (true, true) => format!("[{own} ...]"),
-        (true, false) => format!("[{own}]"),
-        (false, true) => format!("{own} [{own} ...]"),
-        (false, false) => own,
-    }
-}

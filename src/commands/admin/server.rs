@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope,
+    AllKeys, Argument, Arity, Categories, Command, Concern, Context, Flags, Group, Result, Run, Scope,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -20,6 +20,7 @@ const DBSIZE: Command = Command {
     arity: Arity::Exactly(1),
     flags: Flags::FAST,
     scope: Scope::Everything,
+    concern: Concern::AllKeys(AllKeys::Count),
     categories: Categories::KEYSPACE,
     group: Group::Server,
     summary: "Returns the number of keys in the current database.",
@@ -39,6 +40,7 @@ const FLUSHDB: Command = Command {
     name: "flushdb",
     arity: Arity::AtLeast(1),
     scope: Scope::Everything,
+    concern: Concern::AllKeys(AllKeys::Flush),
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
     group: Group::Server,
     summary: "Deletes all keys of the current database.",
@@ -71,6 +73,7 @@ const FLUSHALL: Command = Command {
     name: "flushall",
     arity: Arity::AtLeast(1),
     scope: Scope::Everything,
+    concern: Concern::AllKeys(AllKeys::FlushAll),
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
     group: Group::Server,
     summary: "Deletes all keys of all databases.",

@@ -6,7 +6,7 @@ use crate::keyspace::{Part, Transaction};
 use crate::resp::{Reply, Request, Sent};
 use crate::types::strings::Text;
 
-use super::bits::bit_offset;
+use super::bit_offset;
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{

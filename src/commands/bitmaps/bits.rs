@@ -9,7 +9,7 @@ use crate::resp::{Reply, Request};
 use crate::types::strings::Text;
 use crate::values::Encoding;
 
-use super::bitfield;
+use super::{bit_offset, bitfield};
 use crate::commands::amounts;
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
@@ -20,13 +20,14 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[BITCOUNT, bitfield::BITFIELD, bitfield::BITFIELD_RO, BITOP, BITPOS, GETBIT, SETBIT];
 
+/// The facts that most commands of this file share.
+const BITMAP: Command = Command { categories: Categories::BITMAP, group: Group::Bitmap, ..Command::DEFAULTS };
+
 const SETBIT: Command = Command {
     name: "setbit",
     arity: Arity::Exactly(4),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
-    categories: Categories::BITMAP,
-    group: Group::Bitmap,
     summary: "Sets one bit of a string, extending it as needed; returns the old bit.",
     since: "2.2.0",
     complexity: "O(1)",
@@ -41,7 +42,7 @@ const SETBIT: Command = Command {
         ("GET mykey", "\"a\""),
     ],
     run: Run::Write(setbit),
-    ..Command::DEFAULTS
+    ..BITMAP
 };
 
 fn setbit(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -73,8 +74,6 @@ const GETBIT: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::BITMAP,
-    group: Group::Bitmap,
     summary: "Returns one bit of a string.",
     since: "2.2.0",
     complexity: "O(1)",
@@ -87,7 +86,7 @@ const GETBIT: Command = Command {
         ("GETBIT mykey 100", "(integer) 0"),
     ],
     run: Run::Read(getbit),
-    ..Command::DEFAULTS
+    ..BITMAP
 };
 
 fn getbit(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -96,29 +95,10 @@ fn getbit(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resul
     Ok(reply.bool(bits::get(value, offset, 1) == 1))
 }
 
-/// The number of a bit; one after `#` counts integers of `width` bits.
-pub(super) fn bit_offset(
-    text: &[u8],
-    width: Option<usize>,
-    value_bytes_max: usize,
-) -> Result<usize> {
-    let (digits, factor) = match (text, width) {
-        ([b'#', digits @ ..], Some(width)) => (digits, width as i64),
-        _ => (text, 1),
-    };
-    // Redis 7.0 multiplies without looking, so that the product may come out small.
-    let offset = args::integer(digits).ok().and_then(|number| number.checked_mul(factor));
-    let offset = offset.and_then(|offset| usize::try_from(offset).ok());
-    let offset = offset.filter(|offset| offset / 8 < value_bytes_max);
-    offset.ok_or(Error::fixed("ERR bit offset is not an integer or out of range"))
-}
-
 const BITCOUNT: Command = Command {
     name: "bitcount",
     arity: Arity::AtLeast(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::BITMAP,
-    group: Group::Bitmap,
     summary: "Returns the number of 1 bits in a string or part of it.",
     since: "2.6.0",
     complexity: "O(N)",
@@ -154,7 +134,7 @@ const BITCOUNT: Command = Command {
         ("BITCOUNT mykey 5 30 BIT", "(integer) 17"),
     ],
     run: Run::Read(bitcount),
-    ..Command::DEFAULTS
+    ..BITMAP
 };
 
 fn bitcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -208,8 +188,6 @@ const BITPOS: Command = Command {
     name: "bitpos",
     arity: Arity::AtLeast(3),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::BITMAP,
-    group: Group::Bitmap,
     summary: "Returns the position of the first 1 or 0 bit in a string or part of it.",
     since: "2.8.7",
     complexity: "O(N)",
@@ -245,7 +223,7 @@ const BITPOS: Command = Command {
         ("BITPOS mykey 0 17 -1 BIT", "(integer) 19"),
     ],
     run: Run::Read(bitpos),
-    ..Command::DEFAULTS
+    ..BITMAP
 };
 
 fn bitpos(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -285,8 +263,6 @@ const BITOP: Command = Command {
         KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::UPDATE)),
         KeySpec::range(3, -1, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
     ],
-    categories: Categories::BITMAP,
-    group: Group::Bitmap,
     summary: "Combines strings bit by bit and stores the result; returns its length in bytes.",
     since: "2.6.0",
     complexity: "O(N)",
@@ -305,7 +281,7 @@ const BITOP: Command = Command {
         ("BITCOUNT dest", "(integer) 9"),
     ],
     run: Run::Write(bitop),
-    ..Command::DEFAULTS
+    ..BITMAP
 };
 
 fn bitop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -13,10 +13,14 @@ use crate::commands::error::Error;
 use crate::commands::execution::origin::Origin;
 use crate::commands::execution::permission;
 use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Secrets,
+    Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Secrets, Traits,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT];
+
+/// The facts that most commands of this file share.
+const CONNECTION: Command =
+    Command { categories: Categories::CONNECTION, group: Group::Connection, ..Command::DEFAULTS };
 
 const HELLO: Command = Command {
     name: "hello",
@@ -27,8 +31,7 @@ const HELLO: Command = Command {
         .and(Flags::FAST)
         .and(Flags::NO_AUTH)
         .and(Flags::ALLOW_BUSY),
-    categories: Categories::CONNECTION,
-    group: Group::Connection,
+    traits: Traits::NEVER_STRUCK,
     summary: "Sets the protocol version; can also authenticate and name the connection.",
     since: "6.0.0",
     complexity: "O(1)",
@@ -49,7 +52,7 @@ const HELLO: Command = Command {
     example: &[("HELLO 4", "(error) NOPROTO unsupported protocol version")],
     secrets: Secrets::At(hello_secrets),
     run: Run::Server(hello),
-    ..Command::DEFAULTS
+    ..CONNECTION
 };
 
 fn hello(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -154,8 +157,7 @@ const AUTH: Command = Command {
         .and(Flags::FAST)
         .and(Flags::NO_AUTH)
         .and(Flags::ALLOW_BUSY),
-    categories: Categories::CONNECTION,
-    group: Group::Connection,
+    traits: Traits::NEVER_STRUCK,
     summary: "Authenticates the connection.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of passwords defined for the user",
@@ -169,7 +171,7 @@ const AUTH: Command = Command {
     ],
     secrets: Secrets::At(|request| (1..request.len()).collect()),
     run: Run::Server(auth),
-    ..Command::DEFAULTS
+    ..CONNECTION
 };
 
 fn auth(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -205,8 +207,7 @@ const PING: Command = Command {
     name: "ping",
     arity: Arity::AtLeast(1),
     flags: Flags::FAST,
-    categories: Categories::CONNECTION,
-    group: Group::Connection,
+    traits: Traits::LISTENING.and(Traits::HEALTH_CHECK),
     summary: "Returns PONG, or the given message, to show that the connection works.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -214,7 +215,7 @@ const PING: Command = Command {
     arguments: &[Argument::string("message").optional()],
     example: &[("PING", "PONG"), ("PING \"hello world\"", "\"hello world\"")],
     run: Run::Session(ping),
-    ..Command::DEFAULTS
+    ..CONNECTION
 };
 
 fn ping(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -235,15 +236,13 @@ const ECHO: Command = Command {
     name: "echo",
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
-    categories: Categories::CONNECTION,
-    group: Group::Connection,
     summary: "Returns the given message.",
     since: "1.0.0",
     complexity: "O(1)",
     arguments: &[Argument::string("message")],
     example: &[("ECHO \"Hello World!\"", "\"Hello World!\"")],
     run: Run::Session(echo),
-    ..Command::DEFAULTS
+    ..CONNECTION
 };
 
 fn echo(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -259,14 +258,13 @@ const QUIT: Command = Command {
         .and(Flags::FAST)
         .and(Flags::NO_AUTH)
         .and(Flags::ALLOW_BUSY),
-    categories: Categories::CONNECTION,
-    group: Group::Connection,
+    traits: Traits::AT_ONCE.and(Traits::GIVES_UP).and(Traits::LISTENING).and(Traits::NEVER_STRUCK),
     summary: "Closes the connection after the replies to earlier commands.",
     since: "1.0.0",
     complexity: "O(1)",
     example: &[("QUIT", "OK")],
     run: Run::Session(quit),
-    ..Command::DEFAULTS
+    ..CONNECTION
 };
 
 fn quit(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -283,14 +281,13 @@ const RESET: Command = Command {
         .and(Flags::FAST)
         .and(Flags::NO_AUTH)
         .and(Flags::ALLOW_BUSY),
-    categories: Categories::CONNECTION,
-    group: Group::Connection,
+    traits: Traits::AT_ONCE.and(Traits::GIVES_UP).and(Traits::LISTENING).and(Traits::NEVER_STRUCK),
     summary: "Resets the connection to the state of a new one.",
     since: "6.2.0",
     complexity: "O(1)",
     example: &[("SELECT 1", "OK"), ("RESET", "RESET")],
     run: Run::Server(reset),
-    ..Command::DEFAULTS
+    ..CONNECTION
 };
 
 fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -308,15 +305,14 @@ const SELECT: Command = Command {
     name: "select",
     arity: Arity::Exactly(2),
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
-    categories: Categories::CONNECTION,
-    group: Group::Connection,
+    traits: Traits::LOGGED.and(Traits::PROVIDES).and(Traits::STAYS),
     summary: "Selects the database that later commands use.",
     since: "1.0.0",
     complexity: "O(1)",
     arguments: &[Argument::integer("index")],
     example: &[("SELECT 1", "OK"), ("SELECT 16", "(error) ERR DB index is out of range")],
     run: Run::Server(select),
-    ..Command::DEFAULTS
+    ..CONNECTION
 };
 
 fn select(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use crate::acl::User;
+use crate::clients::description::flags;
 use crate::clients::{Address, Client};
 use crate::instance::Instance;
 use crate::resp::Request;
 use crate::resp::number::parse_integer;
 use crate::session::Session;
 
-use super::client::flags;
 use crate::commands::args::{Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Result};

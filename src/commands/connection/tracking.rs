@@ -8,17 +8,19 @@ use crate::tracking::{Mode, Options, Overlap};
 
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::lookup::{Registered, resolve};
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope,
+use crate::commands::facts::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
+
+/// The facts that most commands of this file share.
+const CONNECTION: Command = Command {
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::Connection,
+    ..Command::DEFAULTS
 };
 
 pub(super) const CLIENT_TRACKING: Command = Command {
     name: "client|tracking",
     arity: Arity::AtLeast(3),
-    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
-    categories: Categories::CONNECTION,
-    group: Group::Connection,
     summary: "Turns on or off messages about changes to the keys that this client may have cached.",
     since: "6.0.0",
     complexity: "O(1). Some options may introduce additional complexity.",
@@ -37,7 +39,7 @@ pub(super) const CLIENT_TRACKING: Command = Command {
         ("CLIENT TRACKING OFF", "OK"),
     ],
     run: Run::Server(tracking),
-    ..Command::DEFAULTS
+    ..CONNECTION
 };
 
 fn tracking(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -162,9 +164,6 @@ fn overlap(overlap: Overlap) -> Error {
 pub(super) const CLIENT_CACHING: Command = Command {
     name: "client|caching",
     arity: Arity::Exactly(3),
-    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
-    categories: Categories::CONNECTION,
-    group: Group::Connection,
     summary: "Sets whether the keys that the next command reads are tracked (OPTIN and OPTOUT modes).",
     since: "6.0.0",
     complexity: "O(1)",
@@ -179,7 +178,7 @@ pub(super) const CLIENT_CACHING: Command = Command {
         ("CLIENT TRACKING OFF", "OK"),
     ],
     run: Run::Session(caching),
-    ..Command::DEFAULTS
+    ..CONNECTION
 };
 
 fn caching(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -209,15 +208,12 @@ fn caching(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Res
 pub(super) const CLIENT_GETREDIR: Command = Command {
     name: "client|getredir",
     arity: Arity::Exactly(2),
-    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
-    categories: Categories::CONNECTION,
-    group: Group::Connection,
     summary: "Returns the ID of the client that gets the invalidation messages: 0 if none, -1 if tracking is off.",
     since: "6.0.0",
     complexity: "O(1)",
     example: &[("CLIENT GETREDIR", "(integer) -1")],
     run: Run::Session(getredir),
-    ..Command::DEFAULTS
+    ..CONNECTION
 };
 
 fn getredir(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -231,9 +227,6 @@ fn redirect(session: &Session) -> i64 {
 pub(super) const CLIENT_TRACKINGINFO: Command = Command {
     name: "client|trackinginfo",
     arity: Arity::Exactly(2),
-    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
-    categories: Categories::CONNECTION,
-    group: Group::Connection,
     summary: "Returns the tracking mode, prefixes and redirection of this connection.",
     since: "6.2.0",
     complexity: "O(1)",
@@ -242,7 +235,7 @@ pub(super) const CLIENT_TRACKINGINFO: Command = Command {
         "[\"flags\", [\"off\"], \"redirect\", (integer) -1, \"prefixes\", []]",
     )],
     run: Run::Server(trackinginfo),
-    ..Command::DEFAULTS
+    ..CONNECTION
 };
 
 fn trackinginfo(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -279,41 +272,4 @@ fn flags(session: &Session) -> Vec<&'static str> {
     .into_iter()
     .flatten()
     .collect()
-}
-
-/// Records the keys that a script declares, before it runs for a client that tracks keys.
-pub(in crate::commands) fn prepare(session: &mut Session, command: &Command, request: Request<'_>) {
-    if let (Some(tracks), Scope::Script) = (&mut session.tracking, command.scope) {
-        tracks.declare(command.keys_of(request).map(|(key, _)| key));
-    }
-}
-
-/// Remembers what a command has read, before its shards are free. Of a script that has read anything all
-/// keys are remembered that it declares, as in Redis.
-#[cold]
-pub fn remember(instance: &Instance, session: &mut Session, command: &Command, request: Request<'_>) {
-    let Some(tracks) = &mut session.tracking else { return };
-    if command.scope == Scope::Script {
-        tracks.script_ended();
-        return;
-    }
-    if matches!(command.run, Run::Read(_)) || command.flags.contains(Flags::READONLY) {
-        let keys = command.keys_of(request).map(|(key, _)| key);
-        let keys_max = instance.config.tracking_table_max_keys.size();
-        let outbox = &mut session.outbox;
-        let comes_late =
-            |tracker, key: &[u8]| outbox.as_mut().is_some_and(|outbox| outbox.add_read(tracker, key));
-        instance.tracking.remember(tracks, keys, comes_late, keys_max, &instance.clients);
-    }
-}
-
-/// Called after a request of a client that may track keys. What CLIENT CACHING has said holds for the next
-/// command, or the next transaction; the commands of CLIENT are no such commands.
-pub fn answered(session: &mut Session, found: Option<&'static Registered>, request: Request<'_>) {
-    let is_queuing = session.queue.is_some();
-    let Some(tracks) = &mut session.tracking else { return };
-    tracks.has_read = false;
-    let resolved = found.and_then(|registered| resolve(registered, request).ok());
-    let is_about_client = resolved.is_some_and(|registered| registered.command.name.starts_with("client|"));
-    tracks.is_exception &= is_queuing || is_about_client;
 }

@@ -14,9 +14,8 @@ use super::permission;
 use super::placing::{Place, place};
 use super::room::{Room, make_room};
 use crate::commands::error::Error;
-use crate::commands::facts::lookup::{Registered, resolve};
-use crate::commands::facts::{Flags, Result, Run, Scope};
-use crate::commands::transactions::queued;
+use crate::commands::facts::lookup::{Registered, queued, resolve};
+use crate::commands::facts::{Flags, Result, Run, Scope, Traits};
 
 /// A request that is to be judged.
 struct Asked<'a> {
@@ -260,7 +259,10 @@ impl Asked<'_> {
     /// write.
     fn check_place(&self) -> Result<()> {
         let command = self.registered.command;
-        if command.replicates() || matches!(command.run, Run::Read(_)) || command.name == "select" {
+        if command.replicates()
+            || matches!(command.run, Run::Read(_))
+            || command.traits.contains(Traits::LOGGED)
+        {
             return Ok(());
         }
         let name = self.request.name().escape_ascii();
@@ -275,9 +277,10 @@ impl Asked<'_> {
         if self.instance.keyspace.is_busy() || make_room(self.instance) != Room::None || self.is_in_store() {
             return Ok(());
         }
-        let is_refused = match (&self.session.queue, self.registered.command.name) {
-            (Some(_), "discard" | "quit" | "reset") => false,
-            (Some(_), name) if name != "exec" => true,
+        let command = self.registered.command;
+        let is_refused = match &self.session.queue {
+            Some(_) if command.traits.contains(Traits::GIVES_UP) => false,
+            Some(_) if command.scope != Scope::Queue => true,
             _ => self.does_any(|intent| intent.needs_memory),
         };
         if is_refused { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
@@ -295,29 +298,20 @@ impl Asked<'_> {
     /// Refuses what writes after data could not be saved, and PING, which health checks use.
     #[cold]
     fn check_disk(&self) -> Result<()> {
-        let is_refused = self.instance.refuses_writes()
-            && (self.registered.command.name == "ping" || self.does_any(|intent| intent.writes));
+        let is_health_check = self.registered.command.traits.contains(Traits::HEALTH_CHECK);
+        let is_refused =
+            self.instance.refuses_writes() && (is_health_check || self.does_any(|intent| intent.writes));
         if is_refused { Err(not_saved(self.instance)) } else { Ok(()) }
     }
 
     #[cold]
     fn check_listening(&self) -> Result<()> {
-        const ALLOWED: &[&str] = &[
-            "ping",
-            "subscribe",
-            "psubscribe",
-            "ssubscribe",
-            "unsubscribe",
-            "punsubscribe",
-            "sunsubscribe",
-            "quit",
-            "reset",
-        ];
-        let (session, name) = (self.session, self.registered.command.name);
-        if session.subscriptions.is_empty() || session.protocol == Protocol::Resp3 || ALLOWED.contains(&name)
-        {
+        let (session, command) = (self.session, self.registered.command);
+        let is_allowed = session.protocol == Protocol::Resp3 || command.traits.contains(Traits::LISTENING);
+        if session.subscriptions.is_empty() || is_allowed {
             return Ok(());
         }
+        let name = command.name;
         Err(Error::text(format!(
             "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
              allowed in this context"

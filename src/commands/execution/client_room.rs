@@ -6,8 +6,8 @@
 
 use parking_lot::MutexGuard;
 
+use crate::clients::description::describe_briefly;
 use crate::clients::{Client, Eviction, Leaving};
-use crate::commands::connection::client::describe_briefly;
 use crate::instance::Instance;
 use crate::statistics::Count;
 

@@ -6,11 +6,11 @@
 use crate::instance::Instance;
 use crate::resp::Request;
 use crate::scripting::Digest;
-use crate::scripting::shebang::Flags as ScriptFlags;
+use crate::scripting::shebang::{self, Flags as ScriptFlags};
 
 use crate::commands::Command;
-use crate::commands::facts::Flags;
-use crate::commands::scripting::scripts::flags_of;
+use crate::commands::error::Error;
+use crate::commands::facts::{Code, Flags, Result};
 
 /// What a request may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,11 +41,33 @@ pub fn intent(instance: &Instance, command: &Command, request: Request<'_>) -> I
 /// The flags that the script of a request declares. `None` if the request runs no script, or the script
 /// declares no flags.
 fn declared(instance: &Instance, command: &Command, request: Request<'_>) -> Option<ScriptFlags> {
-    let flags = match command.name {
-        "eval" | "eval_ro" => flags_of(request.get(1)?).ok()?.0,
-        "evalsha" | "evalsha_ro" => instance.scripting.flags_of_script(&Digest::parse(request.get(1)?)?)?,
-        "fcall" | "fcall_ro" => instance.scripting.libraries().function(request.get(1)?)?.flags,
-        _ => return None,
+    let flags = match command.code {
+        Code::None => return None,
+        Code::Text => flags_of(request.get(1)?).ok()?.0,
+        Code::Digest => instance.scripting.flags_of_script(&Digest::parse(request.get(1)?)?)?,
+        Code::Function => instance.scripting.libraries().function(request.get(1)?)?.flags,
     };
     (!flags.is_silent).then_some(flags)
+}
+
+/// The flags in the first line of a script, and the text to compile.
+pub(in crate::commands) fn flags_of(text: &[u8]) -> Result<(ScriptFlags, &[u8])> {
+    if !text.starts_with(b"#!") {
+        return Ok((ScriptFlags { is_silent: true, ..ScriptFlags::default() }, text));
+    }
+    let parsed = shebang::parse(text).ok_or(Error::fixed("ERR Invalid script shebang"))?;
+    if parsed.engine != b"lua" {
+        return Err(Error::quoting("ERR Unexpected engine in script shebang: #!", parsed.engine, ""));
+    }
+    let mut flags = ScriptFlags::default();
+    for word in parsed.words {
+        let unknown = || Error::quoting("ERR Unknown lua shebang option: ", word, "");
+        let named = word.strip_prefix(b"flags=").ok_or_else(unknown)?;
+        for name in named.split(|byte| *byte == b',').filter(|name| !name.is_empty()) {
+            if !flags.set(name) {
+                return Err(Error::quoting("ERR Unexpected flag in script shebang: ", name, ""));
+            }
+        }
+    }
+    Ok((flags, parsed.code))
 }

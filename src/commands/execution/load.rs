@@ -7,8 +7,8 @@ use crate::session::Session;
 use crate::values::{STRING_KIND, Value};
 
 use crate::commands::Command;
+use crate::commands::facts::lookup::queued;
 use crate::commands::facts::{Amount, Scope};
-use crate::commands::transactions::queued;
 
 /// A request that touches this number of elements takes some milliseconds.
 const LONG_ELEMENTS: u64 = 20_000;

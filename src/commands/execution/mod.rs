@@ -19,5 +19,6 @@ pub mod room;
 pub mod run;
 pub mod secrets;
 pub mod traces;
+pub mod tracking;
 
 pub(in crate::commands) mod bridge;

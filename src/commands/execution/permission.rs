@@ -6,6 +6,7 @@
 
 use crate::acl::log::{Context, Reason, Refusal};
 use crate::acl::{Access, Attempt, Denial, Grants};
+use crate::clients::description::describe_briefly;
 use crate::config::{Choice, ENABLED_FOR};
 use crate::instance::Instance;
 use crate::resp::Request;
@@ -13,7 +14,6 @@ use crate::session::Session;
 
 use super::origin::Origin;
 use crate::commands::Command;
-use crate::commands::connection::client;
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{Registered, find, find_full, own_names};
 use crate::commands::facts::{Context as Running, Flags, KeyFlags, Result};
@@ -24,26 +24,6 @@ pub fn context(origin: Origin) -> Context {
         Origin::Request | Origin::Replay => Context::TopLevel,
         Origin::Queue | Origin::Transaction => Context::Multi,
         Origin::Script => Context::Lua,
-    }
-}
-
-/// The arguments of a request that are channels.
-struct Channels {
-    first: usize,
-    count: usize,
-    are_patterns: bool,
-}
-
-impl Channels {
-    /// The commands with channels are few, and have nothing else in common.
-    fn of(command: &Command) -> Channels {
-        let (count, are_patterns) = match command.name {
-            "publish" | "spublish" => (1, false),
-            "subscribe" | "ssubscribe" => (usize::MAX, false),
-            "psubscribe" => (usize::MAX, true),
-            _ => (0, false),
-        };
-        Channels { first: 1, count, are_patterns }
     }
 }
 
@@ -180,7 +160,7 @@ fn attempt<'a>(
     impl Iterator<Item = &'a [u8]> + Clone + use<'a>,
 > {
     let command = registered.command;
-    let channels = Channels::of(command);
+    let channels = command.channels;
     Attempt {
         command: (!command.flags.contains(Flags::NO_AUTH)).then_some(registered.number),
         first_argument: request.get(1),
@@ -208,7 +188,7 @@ pub(in crate::commands) fn object_of<'a>(
         Denial::Command => (Reason::Command, command.name.as_bytes()),
         Denial::Key(at) => (Reason::Key, command.keys_of(request).nth(at).map_or(&b""[..], |(key, _)| key)),
         Denial::Channel(at) => {
-            (Reason::Channel, request.get(Channels::of(command).first + at).unwrap_or_default())
+            (Reason::Channel, request.get(command.channels.first + at).unwrap_or_default())
         }
     }
 }
@@ -261,7 +241,7 @@ pub(in crate::commands) fn note(
         object: object.to_vec(),
         username: username.to_vec(),
         at_ms: instance.clock.now_ms(),
-        client: client::describe_briefly(&session.client),
+        client: describe_briefly(&session.client),
     };
     instance.users.log.note(refusal, instance.config.acllog_max_len.size());
 }

@@ -1,10 +1,8 @@
 //! Finds out where the keys of a request live: in memory or in the store. No request has keys in both.
 
-use crate::commands::args;
 use crate::commands::error::Error;
-use crate::commands::facts::{Command, Result, Scope};
-use crate::commands::keys::basics::copy_options;
-use crate::commands::transactions::queued;
+use crate::commands::facts::lookup::queued;
+use crate::commands::facts::{Command, Concern, Result, Scope, Traits};
 use crate::remote::places::Places;
 use crate::remote::row::Key;
 use crate::resp::Request;
@@ -44,7 +42,7 @@ pub fn place(
     match &session.queue {
         Some(queue) if command.scope == Scope::Queue && !queue.is_broken => {
             for (registered, request) in queued(queue) {
-                if is_about_all(registered.command) || registered.command.name == "swapdb" {
+                if is_about_many(registered.command) {
                     return Err(not_offered(registered.command));
                 }
                 sorting.add_request(registered.command, request);
@@ -54,16 +52,17 @@ pub fn place(
             if !sorting.keys.is_empty() {
                 for (registered, request) in queued(queue) {
                     may_be_offered(registered.command, request)?;
-                    if may_not_run_twice(registered.command) || registered.command.needs_everything(request) {
+                    let stays = registered.command.traits.contains(Traits::STAYS);
+                    if stays || registered.command.needs_everything(request) {
                         return Err(not_offered(registered.command));
                     }
                 }
             }
         }
-        None if is_about_all(command) => return Ok(Place::Everywhere),
+        None if matches!(command.concern, Concern::AllKeys(_)) => return Ok(Place::Everywhere),
         _ => {
             sorting.add_request(command, request);
-            if !sorting.keys.is_empty() || command.name == "swapdb" {
+            if !sorting.keys.is_empty() || command.concern == Concern::Databases {
                 may_be_offered(command, request)?;
             }
         }
@@ -92,7 +91,7 @@ pub fn may_call(
             };
             !command.needs_everything(request) && keys.all(is_declared)
         }
-        None => !is_about_all(command) && command.name != "swapdb" && !keys.any(|(_, key)| places.has(key)),
+        None => !is_about_many(command) && !keys.any(|(_, key)| places.has(key)),
     };
     match may {
         true => Ok(()),
@@ -100,26 +99,17 @@ pub fn may_call(
     }
 }
 
-/// Whether a command concerns all keys.
-fn is_about_all(command: &Command) -> bool {
-    matches!(command.name, "dbsize" | "keys" | "scan" | "randomkey" | "flushdb" | "flushall" | "locks|list")
+/// Whether a command concerns keys that it does not name: all of them, or whole databases.
+fn is_about_many(command: &Command) -> bool {
+    matches!(command.concern, Concern::AllKeys(_) | Concern::Databases)
 }
 
 /// Whether a command can be offered for keys in a store.
 fn may_be_offered(command: &Command, request: Request<'_>) -> Result<()> {
-    match command.name == "swapdb" || command.leaves_keys_unnamed(request) {
+    match command.concern == Concern::Databases || command.leaves_keys_unnamed(request) {
         true => Err(not_offered(command)),
         false => Ok(()),
     }
-}
-
-/// Whether a command of an EXEC changes the server or its client in a way that its next run would meet: EXEC
-/// runs again if another front-end was faster.
-fn may_not_run_twice(command: &Command) -> bool {
-    matches!(
-        command.name,
-        "select" | "function|load" | "function|delete" | "function|restore" | "function|flush"
-    )
 }
 
 fn not_offered(command: &Command) -> Error {
@@ -139,16 +129,14 @@ struct Named {
 impl Named {
     fn keys<'r>(self, command: &Command, request: Request<'r>) -> impl Iterator<Item = (usize, &'r [u8])> {
         // If the request names no database that there is, it fails when it runs.
-        let (copied_to, moved_to) = match command.name {
-            "copy" => (copy_options(request, self.database, self.databases).ok(), None),
-            "move" => (None, args::database(request.at(2), self.databases).ok()),
-            _ => (None, None),
-        };
-        let named = command.keys_of(request).enumerate().map(move |(number, (key, _))| match copied_to {
-            Some((database, _)) if number == 1 => (database, key),
+        let other = command.other_database.and_then(|of| of(request, self.database, self.databases));
+        let (first, last) = (command.keys_of(request).next(), command.keys_of(request).nth(1));
+        let named = command.keys_of(request).enumerate().map(move |(number, (key, _))| match other {
+            Some(database) if number == 1 => (database, key),
             _ => (self.database, key),
         });
-        named.chain(moved_to.map(|database| (database, request.at(1))))
+        let in_both = if last.is_none() { first } else { None };
+        named.chain(other.zip(in_both).map(|(database, (key, _))| (database, key)))
     }
 }
 

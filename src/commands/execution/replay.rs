@@ -15,7 +15,7 @@ use super::run::run;
 use crate::commands::catalog;
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{find, own_names, resolve};
-use crate::commands::facts::{Command, Scope};
+use crate::commands::facts::{Command, Scope, Traits};
 
 /// Loads the log, if there is one, and begins to write it. Called before there are clients.
 ///
@@ -109,7 +109,7 @@ impl Replay for Replayer<'_> {
             Err(error) => {
                 let why = format!("{} failed: '{}'", shown(request), error.as_bytes().escape_ascii());
                 // The next requests need a database, or functions, that do not exist.
-                if matches!(command.name, "select" | "function|load" | "function|restore") {
+                if command.traits.contains(Traits::PROVIDES) {
                     return Err(why);
                 }
                 // The server that logged it may have done a part of it. That part is done again now.

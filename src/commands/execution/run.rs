@@ -14,10 +14,10 @@ use super::admission::admit_queued;
 use super::blocking;
 use super::origin::Origin;
 use super::traces::{Measures, charge, error_bytes, show};
+use super::tracking;
 use crate::commands::Command;
-use crate::commands::admin::introspection::help;
-use crate::commands::connection::tracking;
 use crate::commands::error::Error;
+use crate::commands::facts::help::reply_help;
 use crate::commands::facts::lookup::Registered;
 use crate::commands::facts::{Context, Result, Run, Scope};
 
@@ -75,7 +75,7 @@ pub fn handle(
             tracking::prepare(session, command, request);
             handler(&mut Context { instance, session, tx }, request, reply)
         }
-        Run::Help(command) => Ok(help(command(), reply)),
+        Run::Help(command) => Ok(reply_help(command(), reply)),
         Run::Subcommands => Err(Error::wrong_arity(command.name)),
     }
 }

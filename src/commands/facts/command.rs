@@ -7,8 +7,9 @@ use crate::session::Session;
 
 use super::argument::Argument;
 use super::blocking::Blocking;
+use super::concern::{Channels, Code, Concern, OtherDatabase};
 use super::context::{Context, Result};
-use super::flags::{Categories, Flags, KeyFlags};
+use super::flags::{Categories, Flags, KeyFlags, Traits};
 use super::key_spec::KeySpec;
 
 /// Whether a request for a part of a string is brief; see [`Command::is_brief_part`].
@@ -83,6 +84,16 @@ pub struct Command {
     pub keys: &'static [KeySpec],
     /// The shards that its transaction holds: those of its keys, or all.
     pub scope: Scope,
+    /// What a request concerns.
+    pub concern: Concern,
+    /// The other database in which a request uses its last key. A request that names one key uses it in both.
+    pub other_database: Option<OtherDatabase>,
+    /// The arguments that are channels.
+    pub channels: Channels,
+    /// The script that a request runs.
+    pub code: Code,
+    /// What else the server must know of it.
+    pub traits: Traits,
     /// ACL categories beyond those that follow from flags and `run`.
     pub categories: Categories,
     /// The heading under which it is documented.
@@ -141,6 +152,11 @@ impl Command {
         flags: Flags::NONE,
         keys: &[],
         scope: Scope::Keys,
+        concern: Concern::Values,
+        other_database: None,
+        channels: Channels::NONE,
+        code: Code::None,
+        traits: Traits::NONE,
         categories: Categories::NONE,
         group: Group::Generic,
         summary: "",

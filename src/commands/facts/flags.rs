@@ -78,6 +78,30 @@ flag_set! {
 }
 
 flag_set! {
+    /// What the server must know of a command, and Redis has no name for.
+    Traits:
+    /// Runs at once within MULTI, where other commands are queued.
+    AT_ONCE = "at-once",
+    /// Gives up the client's transaction: it needs no memory even if the queue's commands do.
+    GIVES_UP = "gives-up",
+    /// Allowed while the client listens to channels and speaks RESP2.
+    LISTENING = "listening",
+    /// A log may hold it, although it changes no data.
+    LOGGED = "logged",
+    /// Later requests of a log need what it provides: the replay ends where it fails.
+    PROVIDES = "provides",
+    /// Changes the client or the libraries in a way that its next run would meet. A transaction over a store
+    /// may run again, so it does not take such a command.
+    STAYS = "stays",
+    /// Health checks use it: it is refused where data cannot be saved.
+    HEALTH_CHECK = "health-check",
+    /// No fault applies to it: with these commands a client can always log in, and remove faults.
+    NEVER_STRUCK = "never-struck",
+    /// What CLIENT CACHING has said still holds after its subcommands.
+    KEEPS_CACHING = "keeps-caching",
+}
+
+flag_set! {
     /// The ACL categories of a command, by which rules such as `+@read` allow it.
     Categories:
     /// Keys of any type.

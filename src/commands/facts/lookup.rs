@@ -11,6 +11,7 @@ use crate::commands::error::Error;
 use crate::keyspace::Transaction;
 use crate::name_table::{NameTable, Packed};
 use crate::resp::{Reply, Request};
+use crate::session::{Queue, Queued};
 
 use super::blocking::Blocking;
 use super::command::{Arity, Command, Group, IsBriefPart, Run, Scope};
@@ -227,6 +228,16 @@ pub fn resolve(registered: &'static Registered, request: Request<'_>) -> Result<
             .subcommand(name)
             .ok_or_else(|| Error::unknown_subcommand(registered.command.name, name)),
     }
+}
+
+/// The commands of a queue. They were found and admitted when they were queued.
+pub fn queued(queue: &Queue) -> impl Iterator<Item = (&'static Registered, Request<'_>)> + Clone {
+    queue.commands.iter().filter_map(queued_command)
+}
+
+/// One of them.
+pub(in crate::commands) fn queued_command(queued: &Queued) -> Option<(&'static Registered, Request<'_>)> {
+    Some((numbered(queued.number)?, queued.request.request()?))
 }
 
 #[cfg(test)]

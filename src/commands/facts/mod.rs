@@ -1,20 +1,22 @@
 //! The facts of a command, and how a request finds its command.
 //!
 //! [`command`] is one command: its facts, its documentation and its handler, side by side in one constant.
-//! The facts are made of [`flags`], of the places of keys ([`key_spec`]) and of the documented arguments
-//! ([`argument`]). The handler works on a [`context`]; that of a command which waits is a [`blocking`] one.
-//! [`lookup`] finds commands by their names and numbers.
+//! The facts are made of [`flags`], of the places of keys ([`key_spec`]), of what a request concerns
+//! ([`concern`]) and of the documented arguments ([`argument`]). The handler works on a [`context`], that of
+//! a command which waits is a [`blocking`] one. [`lookup`] finds commands by their names and numbers, and
+//! [`help`] lists the subcommands of one.
 //!
 //! Everything that is known about a command is derived from its facts: dispatch, arity errors, keys to lock,
 //! COMMAND INFO, DOCS, LIST and GETKEYS, the ACL categories. The facts are those of Redis 7.0, which
 //! `tests/it/table.rs` compares; the summaries are our own.
 
-pub mod absent;
 mod argument;
 mod blocking;
 mod command;
+mod concern;
 mod context;
 mod flags;
+pub(in crate::commands) mod help;
 mod key_spec;
 pub mod lookup;
 
@@ -23,6 +25,7 @@ pub use blocking::{Blocking, Gone, Take, Taken, Timeout, WaitingRules};
 pub use command::{
     Amount, Arity, Command, Deprecated, Group, IsBriefPart, Prepares, ReadsMuch, Run, Scope, Secrets,
 };
+pub use concern::{AllKeys, Channels, Code, Concern, OtherDatabase};
 pub use context::{Context, Result};
-pub use flags::{Categories, Flags, KeyFlags};
+pub use flags::{Categories, Flags, KeyFlags, Traits};
 pub use key_spec::{KeySearch, KeySpec, Keyword};

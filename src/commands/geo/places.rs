@@ -15,13 +15,14 @@ use crate::commands::sorted_sets::basics::{Adding, add};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[GEOADD, GEODIST, GEOHASH, GEOPOS];
 
+/// The facts that most commands of this file share.
+const GEO: Command = Command { categories: Categories::GEO, group: Group::Geo, ..Command::DEFAULTS };
+
 const GEOADD: Command = Command {
     name: "geoadd",
     arity: Arity::AtLeast(5),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::GEO,
-    group: Group::Geo,
     summary: "Adds places to a sorted set, or moves existing ones.",
     since: "3.2.0",
     complexity: "O(log(N)) for each item added, where N is the number of elements in the sorted set.",
@@ -45,7 +46,7 @@ const GEOADD: Command = Command {
         ("GEODIST Sicily Palermo Catania", "\"0.0000\""),
     ],
     run: Run::Write(geoadd),
-    ..Command::DEFAULTS
+    ..GEO
 };
 
 fn geoadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -75,8 +76,6 @@ const GEOPOS: Command = Command {
     name: "geopos",
     arity: Arity::AtLeast(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::GEO,
-    group: Group::Geo,
     summary: "Returns the longitude and latitude of places.",
     since: "3.2.0",
     complexity: "O(N) where N is the number of members requested.",
@@ -87,7 +86,7 @@ const GEOPOS: Command = Command {
         ("GEOPOS Sicily Palermo none", "[[\"13.36138933897018433\", \"38.11555639549629859\"], (nil)]"),
     ],
     run: Run::Read(geopos),
-    ..Command::DEFAULTS
+    ..GEO
 };
 
 fn geopos(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -106,8 +105,6 @@ const GEODIST: Command = Command {
     name: "geodist",
     arity: Arity::AtLeast(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::GEO,
-    group: Group::Geo,
     summary: "Returns the distance between two places.",
     since: "3.2.0",
     complexity: "O(log(N))",
@@ -124,7 +121,7 @@ const GEODIST: Command = Command {
         ("GEODIST Sicily Palermo none", "(nil)"),
     ],
     run: Run::Read(geodist),
-    ..Command::DEFAULTS
+    ..GEO
 };
 
 fn geodist(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -144,8 +141,6 @@ const GEOHASH: Command = Command {
     name: "geohash",
     arity: Arity::AtLeast(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::GEO,
-    group: Group::Geo,
     summary: "Returns the standard geohashes of places.",
     since: "3.2.0",
     complexity: "O(log(N)) for each member requested, where N is the number of elements in the sorted set.",
@@ -156,7 +151,7 @@ const GEOHASH: Command = Command {
         ("GEOHASH Sicily Palermo none", "[\"sqc8b49rny0\", (nil)]"),
     ],
     run: Run::Read(geohash),
-    ..Command::DEFAULTS
+    ..GEO
 };
 
 fn geohash(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -68,13 +68,14 @@ macro_rules! target {
     };
 }
 
+/// The facts that most commands of this file share.
+const GEO: Command = Command { categories: Categories::GEO, group: Group::Geo, ..Command::DEFAULTS };
+
 const GEORADIUS: Command = Command {
     name: "georadius",
     arity: Arity::AtLeast(6),
     flags: Flags::DENYOOM,
     keys: &[SOURCE, target!(Form::Radius, "STORE", 6), target!(Form::Radius, "STOREDIST", 6)],
-    categories: Categories::GEO,
-    group: Group::Geo,
     summary: "Returns or stores the places within a circle around a position.",
     since: "3.2.0",
     complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
@@ -104,7 +105,7 @@ const GEORADIUS: Command = Command {
         ("ZRANGE near 0 -1", "[\"Palermo\", \"Catania\"]"),
     ],
     run: Run::Write(georadius),
-    ..Command::DEFAULTS
+    ..GEO
 };
 
 fn georadius(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -116,8 +117,6 @@ const GEORADIUS_RO: Command = Command {
     arity: Arity::AtLeast(6),
 
     keys: &[SOURCE],
-    categories: Categories::GEO,
-    group: Group::Geo,
     summary: "Returns the places within a circle around a position.",
     since: "3.2.10",
     complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
@@ -140,7 +139,7 @@ const GEORADIUS_RO: Command = Command {
         ("GEORADIUS_RO Sicily 15 37 200 km WITHDIST DESC COUNT 1", "[[\"Palermo\", \"190.4424\"]]"),
     ],
     run: Run::Read(georadius_ro),
-    ..Command::DEFAULTS
+    ..GEO
 };
 
 fn georadius_ro(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -152,8 +151,6 @@ const GEORADIUSBYMEMBER: Command = Command {
     arity: Arity::AtLeast(5),
     flags: Flags::DENYOOM,
     keys: &[SOURCE, target!(Form::RadiusByMember, "STORE", 5), target!(Form::RadiusByMember, "STOREDIST", 5)],
-    categories: Categories::GEO,
-    group: Group::Geo,
     summary: "Returns or stores the places within a circle around another place.",
     since: "3.2.0",
     complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
@@ -181,7 +178,7 @@ const GEORADIUSBYMEMBER: Command = Command {
         ("ZRANGE near 0 -1", "[\"Palermo\", \"Catania\"]"),
     ],
     run: Run::Write(georadiusbymember),
-    ..Command::DEFAULTS
+    ..GEO
 };
 
 fn georadiusbymember(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -193,8 +190,6 @@ const GEORADIUSBYMEMBER_RO: Command = Command {
     arity: Arity::AtLeast(5),
 
     keys: &[SOURCE],
-    categories: Categories::GEO,
-    group: Group::Geo,
     summary: "Returns the places within a circle around another place.",
     since: "3.2.10",
     complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
@@ -219,7 +214,7 @@ const GEORADIUSBYMEMBER_RO: Command = Command {
         ("GEORADIUSBYMEMBER_RO Sicily Palermo 100 km", "[\"Palermo\"]"),
     ],
     run: Run::Read(georadiusbymember_ro),
-    ..Command::DEFAULTS
+    ..GEO
 };
 
 fn georadiusbymember_ro(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -254,8 +249,6 @@ const GEOSEARCHSTORE: Command = Command {
     arity: Arity::AtLeast(8),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(TARGET_FLAGS), KeySpec::range(2, 0, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::GEO,
-    group: Group::Geo,
     summary: "Stores the places within a circle, a box or a polygon at another key.",
     since: "6.2.0",
     complexity: "O(N+log(M)) where N is the number of elements in the grid-aligned bounding box area around the shape provided as the filter and M is the number of items inside the shape",
@@ -275,7 +268,7 @@ const GEOSEARCHSTORE: Command = Command {
         ("ZRANGE near 0 -1 WITHSCORES", "[\"Catania\", \"56.4412578701582\"]"),
     ],
     run: Run::Write(geosearchstore),
-    ..Command::DEFAULTS
+    ..GEO
 };
 
 fn geosearchstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -34,13 +34,14 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[
     HVALS,
 ];
 
+/// The facts that most commands of this file share.
+const HASH: Command = Command { categories: Categories::HASH, group: Group::Hash, ..Command::DEFAULTS };
+
 const HSET: Command = Command {
     name: "hset",
     arity: Arity::AtLeast(4),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Sets fields of a hash, creating it if it is absent; returns how many fields are new.",
     since: "2.0.0",
     complexity: "O(1) for each field/value pair added, so O(N) to add N field/value pairs when the command is called with multiple field/value pairs.",
@@ -55,7 +56,7 @@ const HSET: Command = Command {
         ("HGETALL myhash", "[\"field1\", \"Hi\", \"field2\", \"World\"]"),
     ],
     run: Run::Write(hset),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hset(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -79,8 +80,6 @@ const HSETNX: Command = Command {
     arity: Arity::Exactly(4),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Sets a field of a hash only if the field is absent.",
     since: "2.0.0",
     complexity: "O(1)",
@@ -92,7 +91,7 @@ const HSETNX: Command = Command {
         ("HGET myhash field", "\"Hello\""),
     ],
     run: Run::Write(hsetnx),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hsetnx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -108,8 +107,6 @@ const HMSET: Command = Command {
     arity: Arity::AtLeast(4),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Sets fields of a hash, creating it if it is absent.",
     since: "2.0.0",
     complexity: "O(N) where N is the number of fields being set.",
@@ -120,7 +117,7 @@ const HMSET: Command = Command {
     ],
     example: &[("HMSET myhash field1 Hello field2 World", "OK"), ("HGET myhash field2", "\"World\"")],
     run: Run::Write(hmset),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hmset(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -133,8 +130,6 @@ const HGET: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Returns the value of a hash field.",
     since: "2.0.0",
     complexity: "O(1)",
@@ -146,7 +141,7 @@ const HGET: Command = Command {
         ("HGET myhash field2", "(nil)"),
     ],
     run: Run::Read(hget),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hget(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -159,8 +154,6 @@ const HMGET: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Returns the values of several hash fields.",
     since: "2.0.0",
     complexity: "O(N) where N is the number of fields being requested.",
@@ -171,7 +164,7 @@ const HMGET: Command = Command {
         ("HMGET myhash field1 field2 nofield", "[\"Hello\", \"World\", (nil)]"),
     ],
     run: Run::Read(hmget),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hmget(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -184,8 +177,6 @@ const HGETALL: Command = Command {
     name: "hgetall",
     arity: Arity::Exactly(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Returns all fields of a hash with their values.",
     since: "2.0.0",
     complexity: "O(N) where N is the size of the hash.",
@@ -194,7 +185,7 @@ const HGETALL: Command = Command {
     arguments: &[Argument::KEY],
     example: &[("HSET myhash field1 Hello", "(integer) 1"), ("HGETALL myhash", "[\"field1\", \"Hello\"]")],
     run: Run::Read(hgetall),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hgetall(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -211,8 +202,6 @@ const HKEYS: Command = Command {
     name: "hkeys",
     arity: Arity::Exactly(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Returns the names of all fields of a hash.",
     since: "2.0.0",
     complexity: "O(N) where N is the size of the hash.",
@@ -224,7 +213,7 @@ const HKEYS: Command = Command {
         ("HKEYS myhash", "[\"field1\", \"field2\"]"),
     ],
     run: Run::Read(hkeys),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hkeys(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -237,8 +226,6 @@ const HVALS: Command = Command {
     name: "hvals",
     arity: Arity::Exactly(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Returns the values of all fields of a hash.",
     since: "2.0.0",
     complexity: "O(N) where N is the size of the hash.",
@@ -250,7 +237,7 @@ const HVALS: Command = Command {
         ("HVALS myhash", "[\"Hello\", \"World\"]"),
     ],
     run: Run::Read(hvals),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hvals(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -264,8 +251,6 @@ const HLEN: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Returns the number of fields in a hash.",
     since: "2.0.0",
     complexity: "O(1)",
@@ -273,7 +258,7 @@ const HLEN: Command = Command {
     arguments: &[Argument::KEY],
     example: &[("HSET myhash field1 Hello field2 World", "(integer) 2"), ("HLEN myhash", "(integer) 2")],
     run: Run::Read(hlen),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hlen(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -285,8 +270,6 @@ const HSTRLEN: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Returns the length in bytes of the value of a hash field.",
     since: "3.2.0",
     complexity: "O(1)",
@@ -298,7 +281,7 @@ const HSTRLEN: Command = Command {
         ("HSTRLEN myhash nofield", "(integer) 0"),
     ],
     run: Run::Read(hstrlen),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hstrlen(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -311,8 +294,6 @@ const HEXISTS: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Returns whether a hash has a field.",
     since: "2.0.0",
     complexity: "O(1)",
@@ -324,7 +305,7 @@ const HEXISTS: Command = Command {
         ("HEXISTS myhash field2", "(integer) 0"),
     ],
     run: Run::Read(hexists),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hexists(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -337,8 +318,6 @@ const HDEL: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Removes fields from a hash; a hash without fields is deleted.",
     since: "2.0.0",
     complexity: "O(N) where N is the number of fields to be removed.",
@@ -350,7 +329,7 @@ const HDEL: Command = Command {
         ("HDEL myhash field2", "(integer) 0"),
     ],
     run: Run::Write(hdel),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hdel(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -365,8 +344,6 @@ const HINCRBY: Command = Command {
     arity: Arity::Exactly(4),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Adds a number to the integer in a hash field; an absent field counts as 0.",
     since: "2.0.0",
     complexity: "O(1)",
@@ -378,7 +355,7 @@ const HINCRBY: Command = Command {
         ("HINCRBY myhash field -10", "(integer) -4"),
     ],
     run: Run::Write(hincrby),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hincrby(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -399,8 +376,6 @@ const HINCRBYFLOAT: Command = Command {
     arity: Arity::Exactly(4),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Adds a decimal number to the number in a hash field; an absent field counts as 0.",
     since: "2.6.0",
     complexity: "O(1)",
@@ -412,7 +387,7 @@ const HINCRBYFLOAT: Command = Command {
         ("HINCRBYFLOAT mykey field -5", "\"5.6\""),
     ],
     run: Run::Write(hincrbyfloat),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hincrbyfloat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -434,8 +409,6 @@ const HRANDFIELD: Command = Command {
     name: "hrandfield",
     arity: Arity::AtLeast(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Returns random fields of a hash, optionally with their values.",
     since: "6.2.0",
     complexity: "O(N) where N is the number of fields returned",
@@ -455,7 +428,7 @@ const HRANDFIELD: Command = Command {
         ("HRANDFIELD coin -2 WITHVALUES", "[\"heads\", \"obverse\", \"heads\", \"obverse\"]"),
     ],
     run: Run::Read(hrandfield),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hrandfield(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -488,8 +461,6 @@ const HSCAN: Command = Command {
     name: "hscan",
     arity: Arity::AtLeast(3),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Returns some fields of a hash with their values, and the cursor for the next call.",
     since: "2.8.0",
     complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection..",
@@ -506,7 +477,7 @@ const HSCAN: Command = Command {
         ("HSCAN myhash 0", "[\"0\", [\"field\", \"value\"]]"),
     ],
     run: Run::Read(hscan),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hscan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

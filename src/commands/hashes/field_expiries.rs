@@ -63,12 +63,7 @@ impl TimeUnit {
     /// # Errors
     ///
     /// An error if it is no number, below zero, or too far in the future.
-    pub(super) fn moment_ms(
-        self,
-        tx: &Transaction<'_>,
-        argument: &[u8],
-        command: &str,
-    ) -> Result<u64> {
+    pub(super) fn moment_ms(self, tx: &Transaction<'_>, argument: &[u8], command: &str) -> Result<u64> {
         let amount = args::integer(argument)?;
         if amount < 0 {
             return Err(Error::fixed("ERR invalid expire time, must be >= 0"));
@@ -88,13 +83,14 @@ impl TimeUnit {
     }
 }
 
+/// The facts that most commands of this file share.
+const HASH: Command =
+    Command { flags: Flags::FAST, categories: Categories::HASH, group: Group::Hash, ..Command::DEFAULTS };
+
 const HEXPIRE: Command = Command {
     name: "hexpire",
     arity: Arity::AtLeast(6),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Sets hash fields to expire after a number of seconds.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
@@ -105,7 +101,7 @@ const HEXPIRE: Command = Command {
         ("HTTL myhash FIELDS 2 a b", "[(integer) 10, (integer) -1]"),
     ],
     run: Run::Write(hexpire),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hexpire(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -115,10 +111,7 @@ fn hexpire(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 const HPEXPIRE: Command = Command {
     name: "hpexpire",
     arity: Arity::AtLeast(6),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Sets hash fields to expire after a number of milliseconds.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
@@ -129,7 +122,7 @@ const HPEXPIRE: Command = Command {
         ("HPEXPIRE myhash 5000 GT FIELDS 1 a", "[(integer) 0]"),
     ],
     run: Run::Write(hpexpire),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hpexpire(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -139,10 +132,7 @@ fn hpexpire(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
 const HEXPIREAT: Command = Command {
     name: "hexpireat",
     arity: Arity::AtLeast(6),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Sets hash fields to expire at a Unix time in seconds.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
@@ -154,7 +144,7 @@ const HEXPIREAT: Command = Command {
         ("HKEYS myhash", "[\"a\"]"),
     ],
     run: Run::Write(hexpireat),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hexpireat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -164,10 +154,7 @@ fn hexpireat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -
 const HPEXPIREAT: Command = Command {
     name: "hpexpireat",
     arity: Arity::AtLeast(6),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Sets hash fields to expire at a Unix time in milliseconds.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
@@ -178,7 +165,7 @@ const HPEXPIREAT: Command = Command {
         ("HPEXPIRETIME myhash FIELDS 1 a", "[(integer) 33177117420123]"),
     ],
     run: Run::Write(hpexpireat),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hpexpireat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -348,10 +335,7 @@ pub(super) fn only_once(fields: &mut Option<Fields>, read: Fields) -> Result<()>
 const HTTL: Command = Command {
     name: "httl",
     arity: Arity::AtLeast(5),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Returns the seconds until hash fields expire: -1 if never, -2 if the field is absent.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
@@ -363,7 +347,7 @@ const HTTL: Command = Command {
         ("HTTL myhash FIELDS 3 a b none", "[(integer) 10, (integer) -1, (integer) -2]"),
     ],
     run: Run::Read(httl),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn httl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -373,10 +357,7 @@ fn httl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 const HPTTL: Command = Command {
     name: "hpttl",
     arity: Arity::AtLeast(5),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Returns the milliseconds until hash fields expire: -1 if never, -2 if the field is absent.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
@@ -387,7 +368,7 @@ const HPTTL: Command = Command {
         ("HPTTL myhash FIELDS 2 a none", "[(integer) -1, (integer) -2]"),
     ],
     run: Run::Read(hpttl),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hpttl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -397,10 +378,7 @@ fn hpttl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result
 const HEXPIRETIME: Command = Command {
     name: "hexpiretime",
     arity: Arity::AtLeast(5),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Returns the Unix times in seconds when hash fields expire: -1 if never, -2 if absent.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
@@ -411,7 +389,7 @@ const HEXPIRETIME: Command = Command {
         ("HEXPIRETIME myhash FIELDS 2 a b", "[(integer) 33177117420, (integer) -1]"),
     ],
     run: Run::Read(hexpiretime),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hexpiretime(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -421,10 +399,7 @@ fn hexpiretime(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 const HPEXPIRETIME: Command = Command {
     name: "hpexpiretime",
     arity: Arity::AtLeast(5),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Returns the Unix times in milliseconds when hash fields expire: -1 if never, -2 if absent.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
@@ -435,7 +410,7 @@ const HPEXPIRETIME: Command = Command {
         ("HPEXPIRETIME myhash FIELDS 2 a b", "[(integer) 33177117420123, (integer) -1]"),
     ],
     run: Run::Read(hpexpiretime),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hpexpiretime(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -463,10 +438,7 @@ fn told(
 const HPERSIST: Command = Command {
     name: "hpersist",
     arity: Arity::AtLeast(5),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::HASH,
-    group: Group::Hash,
     summary: "Removes the expiry of hash fields.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
@@ -477,7 +449,7 @@ const HPERSIST: Command = Command {
         ("HPERSIST myhash FIELDS 3 a b none", "[(integer) 1, (integer) -1, (integer) -2]"),
     ],
     run: Run::Write(hpersist),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hpersist(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -8,18 +8,20 @@ use crate::resp::{Reply, Request};
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
+    Argument, ArgumentKind, Arity, Categories, Command, Concern, Flags, Group, KeyFlags, KeySpec, Result,
+    Run, Scope,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[COPY, DEL, EXISTS, MOVE, RENAME, RENAMENX, SWAPDB, TOUCH, TYPE, UNLINK];
 
+/// The facts that most commands of this file share.
+const KEY: Command = Command { categories: Categories::KEYSPACE, group: Group::Generic, ..Command::DEFAULTS };
+
 const DEL: Command = Command {
     name: "del",
     arity: Arity::AtLeast(2),
     keys: &[KeySpec::every(1, KeyFlags::RM.and(KeyFlags::DELETE))],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Deletes keys; returns how many were present.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of keys that will be removed. When a key to remove holds a value other than a string, the individual complexity for this key is O(M) where M is the number of elements in the list, set, sorted set or hash. Removing a single key that holds a string value is O(1).",
@@ -27,7 +29,7 @@ const DEL: Command = Command {
     arguments: &[Argument::KEY.multiple()],
     example: &[("SET key1 Hello", "OK"), ("SET key2 World", "OK"), ("DEL key1 key2 key3", "(integer) 2")],
     run: Run::Write(del),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn del(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -55,8 +57,6 @@ const EXISTS: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::every(1, KeyFlags::RO)],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Returns how many of the given keys are present; repeated keys count each time.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of keys to check.",
@@ -70,7 +70,7 @@ const EXISTS: Command = Command {
         ("EXISTS key1 key2 nosuchkey", "(integer) 2"),
     ],
     run: Run::Read(exists),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn exists(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -82,8 +82,6 @@ const TYPE: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Returns the type of the value at a key; `none` if the key is absent.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -91,7 +89,7 @@ const TYPE: Command = Command {
     arguments: &[Argument::KEY],
     example: &[("SET key1 value", "OK"), ("TYPE key1", "string"), ("TYPE nosuchkey", "none")],
     run: Run::Read(kind),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn kind(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -103,8 +101,6 @@ const UNLINK: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::every(1, KeyFlags::RM.and(KeyFlags::DELETE))],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Deletes keys and frees large values in the background; returns how many keys were present.",
     since: "4.0.0",
     complexity: "O(1) for each key removed regardless of its size. Then the command does O(N) work in a different thread in order to reclaim memory, where N is the number of allocations the deleted objects where composed of.",
@@ -112,7 +108,7 @@ const UNLINK: Command = Command {
     arguments: &[Argument::KEY.multiple()],
     example: &[("SET key1 Hello", "OK"), ("SET key2 World", "OK"), ("UNLINK key1 key2 key3", "(integer) 2")],
     run: Run::Write(unlink),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn unlink(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -134,8 +130,6 @@ const TOUCH: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::every(1, KeyFlags::RO)],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Marks keys as used now, without reading them; returns how many are present.",
     since: "3.2.1",
     complexity: "O(N) where N is the number of keys that will be touched.",
@@ -143,7 +137,7 @@ const TOUCH: Command = Command {
     arguments: &[Argument::KEY.multiple()],
     example: &[("SET key1 Hello", "OK"), ("TOUCH key1 key2", "(integer) 1")],
     run: Run::Read(touch),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn touch(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -157,8 +151,6 @@ const RENAME: Command = Command {
         KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
         KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::UPDATE)),
     ],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Renames a key, replacing any key of the new name.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -171,7 +163,7 @@ const RENAME: Command = Command {
         ("RENAME mykey myotherkey", "(error) ERR no such key"),
     ],
     run: Run::Write(rename),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn rename(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -200,8 +192,6 @@ const RENAMENX: Command = Command {
         KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
         KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::INSERT)),
     ],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Renames a key only if the new name is free; returns 1 if it was renamed, 0 if not.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -214,7 +204,7 @@ const RENAMENX: Command = Command {
         ("RENAMENX mykey mythirdkey", "(integer) 1"),
     ],
     run: Run::Write(renamenx),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn renamenx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -237,8 +227,7 @@ const COPY: Command = Command {
         KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS)),
         KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::UPDATE)),
     ],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
+    other_database: Some(|request, own, databases| Some(copy_options(request, own, databases).ok()?.0)),
     summary: "Copies a key, in this database or to another one.",
     since: "6.2.0",
     complexity: "O(N) worst case for collections, where N is the number of nested items. O(1) for string values.",
@@ -256,7 +245,7 @@ const COPY: Command = Command {
         ("COPY dolly clone REPLACE", "(integer) 1"),
     ],
     run: Run::Write(copy),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn copy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -301,8 +290,7 @@ const MOVE: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
+    other_database: Some(|request, _, databases| args::database(request.at(2), databases).ok()),
     summary: "Moves a key to another database, unless it is present there; returns 1 if moved, 0 if not.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -318,7 +306,7 @@ const MOVE: Command = Command {
         ("SELECT 0", "OK"),
     ],
     run: Run::Write(move_key),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn move_key(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -350,6 +338,7 @@ const SWAPDB: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::FAST,
     scope: Scope::Everything,
+    concern: Concern::Databases,
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
     group: Group::Server,
     summary: "Swaps two databases at once for all clients.",

@@ -8,13 +8,14 @@ use crate::resp::{Reply, Request};
 use crate::commands::args::{Options, is_word};
 use crate::commands::choosing::{count, parse_cursor, unknown_option};
 use crate::commands::error::Error;
-use crate::commands::facts::{Argument, Arity, Categories, Command, Group, Result, Run};
+use crate::commands::facts::{AllKeys, Argument, Arity, Categories, Command, Concern, Group, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[KEYS, RANDOMKEY, SCAN];
 
 const KEYS: Command = Command {
     name: "keys",
     arity: Arity::Exactly(2),
+    concern: Concern::AllKeys(AllKeys::Names),
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
     group: Group::Generic,
     summary: "Returns all keys that match a pattern. SCAN returns a few at a time.",
@@ -43,6 +44,7 @@ fn keys(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 const SCAN: Command = Command {
     name: "scan",
     arity: Arity::AtLeast(2),
+    concern: Concern::AllKeys(AllKeys::Scan),
     categories: Categories::KEYSPACE,
     group: Group::Generic,
     summary: "Returns some keys and the cursor for the next call; a full scan returns every key present throughout.",
@@ -135,6 +137,7 @@ impl<'a> Filter<'a> {
 const RANDOMKEY: Command = Command {
     name: "randomkey",
     arity: Arity::Exactly(1),
+    concern: Concern::AllKeys(AllKeys::Any),
     categories: Categories::KEYSPACE,
     group: Group::Generic,
     summary: "Returns a random key.",

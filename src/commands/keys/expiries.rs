@@ -12,13 +12,18 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[EXPIRE, EXPIREAT, EXPIRETIME, PERSIST, PEXPIRE, PEXPIREAT, PEXPIRETIME, PTTL, TTL];
 
+/// The facts that most commands of this file share.
+const KEY: Command = Command {
+    flags: Flags::FAST,
+    categories: Categories::KEYSPACE,
+    group: Group::Generic,
+    ..Command::DEFAULTS
+};
+
 const TTL: Command = Command {
     name: "ttl",
     arity: Arity::Exactly(2),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Returns the seconds until a key expires: -1 if it never does, -2 if it is absent.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -27,7 +32,7 @@ const TTL: Command = Command {
     arguments: &[Argument::KEY],
     example: &[("SET mykey Hello", "OK"), ("EXPIRE mykey 10", "(integer) 1"), ("TTL mykey", "(integer) 10")],
     run: Run::Read(ttl),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn ttl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -38,10 +43,7 @@ fn ttl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
 const PTTL: Command = Command {
     name: "pttl",
     arity: Arity::Exactly(2),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Returns the milliseconds until a key expires: -1 if it never does, -2 if it is absent.",
     since: "2.6.0",
     complexity: "O(1)",
@@ -50,7 +52,7 @@ const PTTL: Command = Command {
     arguments: &[Argument::KEY],
     example: &[("SET mykey Hello", "OK"), ("PTTL mykey", "(integer) -1"), ("PTTL nosuchkey", "(integer) -2")],
     run: Run::Read(pttl),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn pttl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -74,10 +76,7 @@ fn told(tx: &Transaction<'_>, key: &[u8], convert: impl Fn(u64) -> u64) -> i64 {
 const EXPIRE: Command = Command {
     name: "expire",
     arity: Arity::AtLeast(3),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Sets a key to expire after a number of seconds; 0 or less deletes it.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -91,7 +90,7 @@ const EXPIRE: Command = Command {
         ("EXPIRE nosuchkey 10", "(integer) 0"),
     ],
     run: Run::Write(expire),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn expire(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -101,10 +100,7 @@ fn expire(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 const PEXPIRE: Command = Command {
     name: "pexpire",
     arity: Arity::AtLeast(3),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Sets a key to expire after a number of milliseconds; 0 or less deletes it.",
     since: "2.6.0",
     complexity: "O(1)",
@@ -116,7 +112,7 @@ const PEXPIRE: Command = Command {
         ("PEXPIRE mykey 1000 GT", "(integer) 0"),
     ],
     run: Run::Write(pexpire),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn pexpire(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -224,10 +220,7 @@ impl ExpireConditions {
 const PERSIST: Command = Command {
     name: "persist",
     arity: Arity::Exactly(2),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Removes the expiry of a key.",
     since: "2.2.0",
     complexity: "O(1)",
@@ -240,7 +233,7 @@ const PERSIST: Command = Command {
         ("PERSIST mykey", "(integer) 0"),
     ],
     run: Run::Write(persist),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn persist(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -255,10 +248,7 @@ fn persist(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 const EXPIREAT: Command = Command {
     name: "expireat",
     arity: Arity::AtLeast(3),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Sets a key to expire at a Unix time in seconds; a time in the past deletes it.",
     since: "1.2.0",
     complexity: "O(1)",
@@ -272,7 +262,7 @@ const EXPIREAT: Command = Command {
         ("EXISTS mykey", "(integer) 0"),
     ],
     run: Run::Write(expireat),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn expireat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -282,10 +272,7 @@ fn expireat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
 const PEXPIREAT: Command = Command {
     name: "pexpireat",
     arity: Arity::AtLeast(3),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Sets a key to expire at a Unix time in milliseconds; a time in the past deletes it.",
     since: "2.6.0",
     complexity: "O(1)",
@@ -297,7 +284,7 @@ const PEXPIREAT: Command = Command {
         ("PEXPIRETIME mykey", "(integer) 33177117420000"),
     ],
     run: Run::Write(pexpireat),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn pexpireat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -307,10 +294,7 @@ fn pexpireat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -
 const EXPIRETIME: Command = Command {
     name: "expiretime",
     arity: Arity::Exactly(2),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Returns the Unix time in seconds when a key expires: -1 if it never does, -2 if it is absent.",
     since: "7.0.0",
     complexity: "O(1)",
@@ -322,7 +306,7 @@ const EXPIRETIME: Command = Command {
         ("EXPIRETIME mykey", "(integer) 33177117420"),
     ],
     run: Run::Read(expiretime),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn expiretime(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -332,10 +316,7 @@ fn expiretime(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 const PEXPIRETIME: Command = Command {
     name: "pexpiretime",
     arity: Arity::Exactly(2),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Returns the Unix time in milliseconds when a key expires: -1 if it never does, -2 if it is absent.",
     since: "7.0.0",
     complexity: "O(1)",
@@ -347,7 +328,7 @@ const PEXPIRETIME: Command = Command {
         ("PEXPIRETIME mykey", "(integer) 33177117420000"),
     ],
     run: Run::Read(pexpiretime),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn pexpiretime(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -15,6 +15,9 @@ const SHARED_INTEGERS: i64 = 10_000;
 /// The number of references that Redis reports for a shared value.
 const SHARED_REFERENCES: i64 = i32::MAX as i64;
 
+/// The facts that most commands of this file share.
+const KEY: Command = Command { categories: Categories::KEYSPACE, group: Group::Generic, ..Command::DEFAULTS };
+
 const OBJECT: Command = Command {
     name: "object",
     arity: Arity::AtLeast(2),
@@ -31,8 +34,6 @@ const OBJECT_ENCODING: Command = Command {
     name: "object|encoding",
     arity: Arity::Exactly(3),
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Returns the encoding that Redis would use for a value.",
     since: "2.2.3",
     complexity: "O(1)",
@@ -46,7 +47,7 @@ const OBJECT_ENCODING: Command = Command {
         ("OBJECT ENCODING mykey", "\"raw\""),
     ],
     run: Run::Read(encoding),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn encoding(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -63,8 +64,6 @@ const OBJECT_FREQ: Command = Command {
     name: "object|freq",
     arity: Arity::Exactly(3),
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Returns how often a key is used, on a logarithmic scale; needs an LFU eviction policy.",
     since: "4.0.0",
     complexity: "O(1)",
@@ -73,7 +72,7 @@ const OBJECT_FREQ: Command = Command {
     arguments: &[Argument::KEY],
     example: &[("SET mykey Hello", "OK")],
     run: Run::Read(freq),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn freq(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -91,8 +90,6 @@ const OBJECT_IDLETIME: Command = Command {
     name: "object|idletime",
     arity: Arity::Exactly(3),
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Returns the number of seconds since a key was last used.",
     since: "2.2.3",
     complexity: "O(1)",
@@ -101,7 +98,7 @@ const OBJECT_IDLETIME: Command = Command {
     arguments: &[Argument::KEY],
     example: &[("SET mykey Hello", "OK"), ("OBJECT IDLETIME mykey", "(integer) 0")],
     run: Run::Read(idletime),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn idletime(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -119,8 +116,6 @@ const OBJECT_REFCOUNT: Command = Command {
     name: "object|refcount",
     arity: Arity::Exactly(3),
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
-    categories: Categories::KEYSPACE,
-    group: Group::Generic,
     summary: "Returns the reference count that Redis would report for a value.",
     since: "2.2.3",
     complexity: "O(1)",
@@ -129,7 +124,7 @@ const OBJECT_REFCOUNT: Command = Command {
     arguments: &[Argument::KEY],
     example: &[("SET mykey Hello", "OK"), ("OBJECT REFCOUNT mykey", "(integer) 1")],
     run: Run::Read(refcount),
-    ..Command::DEFAULTS
+    ..KEY
 };
 
 fn refcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -14,13 +14,14 @@ use crate::types::lists::ListEnd;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[BLMOVE, BLMPOP, BLPOP, BRPOP, BRPOPLPUSH];
 
+/// The facts that most commands of this file share.
+const LIST: Command = Command { categories: Categories::LIST, group: Group::List, ..Command::DEFAULTS };
+
 const BLPOP: Command = Command {
     name: "blpop",
     arity: Arity::AtLeast(3),
     flags: Flags::BLOCKING,
     keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Removes and returns the head of the first non-empty list; blocks if all are empty.",
     since: "2.0.0",
     complexity: "O(N) where N is the number of provided keys.",
@@ -38,7 +39,7 @@ const BLPOP: Command = Command {
         nothing: |reply| reply.nil_array(),
         waiting: WaitingRules::PLAIN,
     }),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 /// Pops from the first of the keys that has a list, or only from one of them.
@@ -68,8 +69,6 @@ const BRPOP: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::BLOCKING,
     keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Removes and returns the tail of the first non-empty list; blocks if all are empty.",
     since: "2.0.0",
     complexity: "O(N) where N is the number of provided keys.",
@@ -83,7 +82,7 @@ const BRPOP: Command = Command {
         nothing: |reply| reply.nil_array(),
         waiting: WaitingRules::PLAIN,
     }),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 const BLMOVE: Command = Command {
@@ -94,8 +93,6 @@ const BLMOVE: Command = Command {
         KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
         KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::INSERT)),
     ],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Moves an element from one list to another and returns it; blocks if there is none.",
     since: "6.2.0",
     complexity: "O(1)",
@@ -125,7 +122,7 @@ const BLMOVE: Command = Command {
         nothing: |reply| reply.nil(),
         waiting: WaitingRules::PLAIN,
     }),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn check_blmove(request: Request<'_>) -> Result<Timeout<'_>> {
@@ -163,8 +160,6 @@ const BRPOPLPUSH: Command = Command {
         KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
         KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::INSERT)),
     ],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Moves the tail of one list to the head of another and returns it; blocks if there is none.",
     since: "2.2.0",
     complexity: "O(1)",
@@ -189,7 +184,7 @@ const BRPOPLPUSH: Command = Command {
         nothing: |reply| reply.nil(),
         waiting: WaitingRules::PLAIN,
     }),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 const BLMPOP: Command = Command {
@@ -197,8 +192,6 @@ const BLMPOP: Command = Command {
     arity: Arity::AtLeast(5),
     flags: Flags::BLOCKING,
     keys: &[KeySpec::counted(2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Removes and returns elements from the first non-empty list; blocks if all are empty.",
     since: "7.0.0",
     complexity: "O(N+M) where N is the number of provided keys and M is the number of elements returned.",
@@ -224,7 +217,7 @@ const BLMPOP: Command = Command {
         nothing: |reply| reply.nil_array(),
         waiting: WaitingRules::PLAIN,
     }),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn blmpop<'r>(

@@ -18,13 +18,14 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[LINDEX, LINSERT, LLEN, LPOS, LRANGE, LREM, LSET, LTRIM];
 
+/// The facts that most commands of this file share.
+const LIST: Command = Command { categories: Categories::LIST, group: Group::List, ..Command::DEFAULTS };
+
 const LLEN: Command = Command {
     name: "llen",
     arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Returns the number of elements in a list.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -32,7 +33,7 @@ const LLEN: Command = Command {
     arguments: &[Argument::KEY],
     example: &[("RPUSH mylist Hello World", "(integer) 2"), ("LLEN mylist", "(integer) 2")],
     run: Run::Read(llen),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn llen(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -43,8 +44,6 @@ const LRANGE: Command = Command {
     name: "lrange",
     arity: Arity::Exactly(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Returns the elements between two positions; negative positions count from the tail.",
     since: "1.0.0",
     complexity: "O(S+N) where S is the distance of start offset from HEAD for small lists, from nearest end (HEAD or TAIL) for large lists; and N is the number of elements in the specified range.",
@@ -57,7 +56,7 @@ const LRANGE: Command = Command {
         ("LRANGE mylist 5 10", "[]"),
     ],
     run: Run::Read(lrange),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn lrange(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -88,8 +87,6 @@ const LINDEX: Command = Command {
     name: "lindex",
     arity: Arity::Exactly(3),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Returns the element at a position; negative positions count from the tail.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of elements to traverse to get to the element at index. This makes asking for the first or the last element of the list O(1).",
@@ -101,7 +98,7 @@ const LINDEX: Command = Command {
         ("LINDEX mylist 3", "(nil)"),
     ],
     run: Run::Read(lindex),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn lindex(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -115,8 +112,6 @@ const LPOS: Command = Command {
     name: "lpos",
     arity: Arity::AtLeast(3),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Returns the positions of the elements that equal a value.",
     since: "6.0.6",
     complexity: "O(N) where N is the number of elements in the list, for the average case. When searching for elements near the head or the tail of the list, or when the MAXLEN option is provided, the command may run in constant time.",
@@ -135,7 +130,7 @@ const LPOS: Command = Command {
         ("LPOS mylist b COUNT 0", "[(integer) 1, (integer) 3]"),
     ],
     run: Run::Read(lpos),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn lpos(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -223,8 +218,6 @@ const LINSERT: Command = Command {
     arity: Arity::Exactly(5),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Inserts an element before or after the first one that equals a pivot.",
     since: "2.2.0",
     complexity: "O(N) where N is the number of elements to traverse before seeing the value pivot. This means that inserting somewhere on the left end on the list (head) can be considered O(1) and inserting somewhere on the right end (tail) is O(N).",
@@ -243,7 +236,7 @@ const LINSERT: Command = Command {
         ("LRANGE mylist 0 -1", "[\"Hello\", \"There\", \"World\"]"),
     ],
     run: Run::Write(linsert),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn linsert(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -267,8 +260,6 @@ const LSET: Command = Command {
     arity: Arity::Exactly(4),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Replaces the element at a position; negative positions count from the tail.",
     since: "1.0.0",
     complexity: "O(N) where N is the length of the list. Setting either the first or the last element of the list is O(1).",
@@ -280,7 +271,7 @@ const LSET: Command = Command {
         ("LSET mylist 3 six", "(error) ERR index out of range"),
     ],
     run: Run::Write(lset),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn lset(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -295,8 +286,6 @@ const LREM: Command = Command {
     name: "lrem",
     arity: Arity::Exactly(4),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Removes elements that equal a value: all, or a number of them from the head or the tail.",
     since: "1.0.0",
     complexity: "O(N+M) where N is the length of the list and M is the number of elements removed.",
@@ -307,7 +296,7 @@ const LREM: Command = Command {
         ("LRANGE mylist 0 -1", "[\"hello\", \"foo\"]"),
     ],
     run: Run::Write(lrem),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn lrem(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -326,8 +315,6 @@ const LTRIM: Command = Command {
     name: "ltrim",
     arity: Arity::Exactly(4),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Keeps only the elements between two positions, and removes the others.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of elements to be removed by the operation.",
@@ -338,7 +325,7 @@ const LTRIM: Command = Command {
         ("LRANGE mylist 0 -1", "[\"two\", \"three\"]"),
     ],
     run: Run::Write(ltrim),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn ltrim(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

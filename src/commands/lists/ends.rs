@@ -16,13 +16,14 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[LMOVE, LMPOP, LPOP, LPUSH, LPUSHX, RPOP, RPOPLPUSH, RPUSH, RPUSHX];
 
+/// The facts that most commands of this file share.
+const LIST: Command = Command { categories: Categories::LIST, group: Group::List, ..Command::DEFAULTS };
+
 const LPUSH: Command = Command {
     name: "lpush",
     arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Adds elements at the head of a list, creating it if it is absent.",
     since: "1.0.0",
     complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
@@ -34,7 +35,7 @@ const LPUSH: Command = Command {
         ("LRANGE mylist 0 -1", "[\"hello\", \"world\"]"),
     ],
     run: Run::Write(lpush),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn lpush(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -63,8 +64,6 @@ const RPUSH: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Adds elements at the tail of a list, creating it if it is absent.",
     since: "1.0.0",
     complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
@@ -76,7 +75,7 @@ const RPUSH: Command = Command {
         ("LRANGE mylist 0 -1", "[\"hello\", \"world\"]"),
     ],
     run: Run::Write(rpush),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn rpush(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -88,8 +87,6 @@ const LPUSHX: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Adds elements at the head of a list, only if the list is present.",
     since: "2.2.0",
     complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
@@ -102,7 +99,7 @@ const LPUSHX: Command = Command {
         ("LRANGE mylist 0 -1", "[\"Hello\", \"World\"]"),
     ],
     run: Run::Write(lpushx),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn lpushx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -123,8 +120,6 @@ const RPUSHX: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Adds elements at the tail of a list, only if the list is present.",
     since: "2.2.0",
     complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
@@ -137,7 +132,7 @@ const RPUSHX: Command = Command {
         ("LRANGE mylist 0 -1", "[\"Hello\", \"World\"]"),
     ],
     run: Run::Write(rpushx),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn rpushx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -149,8 +144,6 @@ const LPOP: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Removes and returns elements from the head of a list; an empty list is deleted.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of elements returned",
@@ -165,7 +158,7 @@ const LPOP: Command = Command {
         ("LPOP mylist", "(nil)"),
     ],
     run: Run::Write(lpop),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn lpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -219,8 +212,6 @@ const RPOP: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Removes and returns elements from the tail of a list; an empty list is deleted.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of elements returned",
@@ -235,7 +226,7 @@ const RPOP: Command = Command {
         ("RPOP mylist", "(nil)"),
     ],
     run: Run::Write(rpop),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn rpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -246,8 +237,6 @@ const LMPOP: Command = Command {
     name: "lmpop",
     arity: Arity::AtLeast(4),
     keys: &[KeySpec::counted(1, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Removes and returns elements from an end of the first non-empty list.",
     since: "7.0.0",
     complexity: "O(N+M) where N is the number of provided keys and M is the number of elements returned.",
@@ -266,7 +255,7 @@ const LMPOP: Command = Command {
         ("LMPOP 1 nolist LEFT", "(nil)"),
     ],
     run: Run::Write(lmpop),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn lmpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -334,8 +323,6 @@ const LMOVE: Command = Command {
         KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
         KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::INSERT)),
     ],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Moves an element from an end of one list to an end of another, and returns it.",
     since: "6.2.0",
     complexity: "O(1)",
@@ -358,7 +345,7 @@ const LMOVE: Command = Command {
         ("LRANGE myotherlist 0 -1", "[\"three\", \"one\"]"),
     ],
     run: Run::Write(lmove),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn lmove(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -413,8 +400,6 @@ const RPOPLPUSH: Command = Command {
         KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
         KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::INSERT)),
     ],
-    categories: Categories::LIST,
-    group: Group::List,
     summary: "Moves an element from the tail of one list to the head of another, and returns it.",
     since: "1.2.0",
     complexity: "O(1)",
@@ -432,7 +417,7 @@ const RPOPLPUSH: Command = Command {
         ("LRANGE myotherlist 0 -1", "[\"three\"]"),
     ],
     run: Run::Write(rpoplpush),
-    ..Command::DEFAULTS
+    ..LIST
 };
 
 fn rpoplpush(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -21,6 +21,9 @@ use crate::commands::strings::compare::delete_if;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[LOCK];
 
+/// The facts that most commands of this file share.
+const STRING: Command = Command { categories: Categories::STRING, group: Group::String, ..Command::DEFAULTS };
+
 const LOCK: Command = Command {
     name: "lock",
     arity: Arity::AtLeast(2),
@@ -46,8 +49,6 @@ const LOCK_ACQUIRE: Command = Command {
     arity: Arity::AtLeast(6),
     flags: Flags::DENYOOM.and(Flags::BLOCKING).and(Flags::FAST),
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::INSERT))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Takes a free lock and returns its fencing number; otherwise returns nil, or waits in line.",
     since: "0.1.0",
     complexity: "O(1)",
@@ -69,7 +70,7 @@ const LOCK_ACQUIRE: Command = Command {
         nothing: |reply| reply.nil(),
         waiting: WaitingRules { timed_out: |reply| reply.nil(), ..WaitingRules::PLAIN },
     }),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 /// The arguments of LOCK ACQUIRE.
@@ -142,8 +143,6 @@ const LOCK_EXTEND: Command = Command {
     arity: Arity::Exactly(6),
     flags: Flags::FAST,
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Makes a lock expire later and returns its fencing number, if the token holds it; otherwise nil.",
     since: "0.1.0",
     complexity: "O(1)",
@@ -156,7 +155,7 @@ const LOCK_EXTEND: Command = Command {
         ("LOCK EXTEND mylock token-1 PX 30000", "(nil)"),
     ],
     run: Run::Write(extend),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn extend(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -181,8 +180,6 @@ const LOCK_RELEASE: Command = Command {
     arity: Arity::Exactly(4),
     flags: Flags::FAST,
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RM.and(KeyFlags::DELETE))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Deletes a lock if the token holds it, which grants it to the next in line.",
     since: "0.1.0",
     complexity: "O(1)",
@@ -195,7 +192,7 @@ const LOCK_RELEASE: Command = Command {
         ("EXISTS mylock", "(integer) 0"),
     ],
     run: Run::Write(release),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn release(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -207,8 +204,6 @@ const LOCK_FENCE: Command = Command {
     arity: Arity::Exactly(4),
     flags: Flags::FAST,
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Returns the fencing number of a lock, if the token holds it; otherwise nil.",
     since: "0.1.0",
     complexity: "O(1)",
@@ -217,7 +212,7 @@ const LOCK_FENCE: Command = Command {
     tips: &["nondeterministic_output"],
     example: &[("LOCK FENCE nosuchlock token-1", "(nil)")],
     run: Run::Read(fence),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn fence(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -17,7 +17,8 @@ use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::execution::permission;
 use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
+    AllKeys, Argument, Arity, Categories, Command, Concern, Context, Flags, Group, KeyFlags, KeySpec, Result,
+    Run, Scope,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[LOCKS];
@@ -39,6 +40,7 @@ const LOCKS_LIST: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::ADMIN.and(Flags::READONLY),
     scope: Scope::Everything,
+    concern: Concern::AllKeys(AllKeys::Locks),
     categories: Categories::KEYSPACE,
     group: Group::Server,
     summary: "Lists held locks that the user may read, longest held first: 100 of the database, or a given number.",
@@ -144,6 +146,7 @@ const LOCKS_GET: Command = Command {
     flags: Flags::ADMIN.and(Flags::READONLY),
     // The digest of a short token is as good as the token.
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
+    concern: Concern::Holders,
     categories: Categories::KEYSPACE,
     group: Group::Server,
     summary: "Returns details of a lock: holder, depth, past holders, refused and waiting clients, history.",

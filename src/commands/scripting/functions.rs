@@ -16,8 +16,8 @@ use crate::commands::error::Error;
 use crate::commands::execution::admission::busy;
 use crate::commands::execution::bridge::Bridge;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result,
-    Run, Scope,
+    Argument, ArgumentKind, Arity, Categories, Code, Command, Context, Flags, Group, KeyFlags, KeySpec,
+    Result, Run, Scope, Traits,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[FCALL, FCALL_RO, FUNCTION];
@@ -36,14 +36,17 @@ const CHANGE: Flags = Flags::NOSCRIPT.and(Flags::WRITE);
 const CHANGE_CATEGORIES: Categories = Categories::SCRIPTING.and(Categories::WRITE);
 const TO_ALL_SHARDS: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
 
+/// The facts that most commands of this file share.
+const SCRIPTING: Command =
+    Command { categories: Categories::SCRIPTING, group: Group::Scripting, ..Command::DEFAULTS };
+
 const FCALL: Command = Command {
     name: "fcall",
     arity: Arity::AtLeast(3),
     flags: CALL_FLAGS,
     keys: &[KeySpec::counted(2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     scope: Scope::Script,
-    categories: Categories::SCRIPTING,
-    group: Group::Scripting,
+    code: Code::Function,
     summary: "Runs a library function as one atomic step.",
     since: "7.0.0",
     complexity: "Depends on the function that is executed.",
@@ -51,7 +54,7 @@ const FCALL: Command = Command {
     example: &[("FCALL nosuchfunction 1 mykey", "(error) ERR Function not found")],
     may_replicate: true,
     run: Run::Server(fcall),
-    ..Command::DEFAULTS
+    ..SCRIPTING
 };
 
 fn fcall(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -65,15 +68,14 @@ const FCALL_RO: Command = Command {
     flags: CALL_FLAGS.and(Flags::READONLY),
     keys: &[KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     scope: Scope::Script,
-    categories: Categories::SCRIPTING,
-    group: Group::Scripting,
+    code: Code::Function,
     summary: "Runs a library function that only reads data.",
     since: "7.0.0",
     complexity: "Depends on the function that is executed.",
     arguments: CALL_ARGUMENTS,
     example: &[("FCALL_RO nosuchfunction 1 mykey", "(error) ERR Function not found")],
     run: Run::Server(fcall_ro),
-    ..Command::DEFAULTS
+    ..SCRIPTING
 };
 
 fn fcall_ro(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -155,6 +157,7 @@ const FUNCTION_LOAD: Command = Command {
     arity: Arity::AtLeast(3),
     flags: CHANGE.and(Flags::DENYOOM),
     scope: Scope::Script,
+    traits: Traits::PROVIDES.and(Traits::STAYS),
     categories: CHANGE_CATEGORIES,
     group: Group::Scripting,
     summary: "Loads a library and returns its name, which the first line of its code states.",
@@ -189,6 +192,7 @@ const FUNCTION_DELETE: Command = Command {
     arity: Arity::Exactly(3),
     flags: CHANGE,
     scope: Scope::Script,
+    traits: Traits::STAYS,
     categories: CHANGE_CATEGORIES,
     group: Group::Scripting,
     summary: "Removes a library with all its functions.",
@@ -217,6 +221,7 @@ const FUNCTION_FLUSH: Command = Command {
     arity: Arity::AtLeast(2),
     flags: CHANGE,
     scope: Scope::Script,
+    traits: Traits::STAYS,
     categories: CHANGE_CATEGORIES,
     group: Group::Scripting,
     summary: "Removes all libraries.",
@@ -258,8 +263,6 @@ const FUNCTION_LIST: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT,
     scope: Scope::Script,
-    categories: Categories::SCRIPTING,
-    group: Group::Scripting,
     summary: "Lists the libraries and their functions, optionally only names that match a pattern.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of functions",
@@ -277,7 +280,7 @@ const FUNCTION_LIST: Command = Command {
         ),
     ],
     run: Run::Server(list),
-    ..Command::DEFAULTS
+    ..SCRIPTING
 };
 
 fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -333,13 +336,11 @@ const FUNCTION_DUMP: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT,
     scope: Scope::Script,
-    categories: Categories::SCRIPTING,
-    group: Group::Scripting,
     summary: "Returns all libraries as one payload for FUNCTION RESTORE.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of functions",
     run: Run::Server(dump),
-    ..Command::DEFAULTS
+    ..SCRIPTING
 };
 
 fn dump(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -352,6 +353,7 @@ const FUNCTION_RESTORE: Command = Command {
     arity: Arity::AtLeast(3),
     flags: CHANGE.and(Flags::DENYOOM),
     scope: Scope::Script,
+    traits: Traits::PROVIDES.and(Traits::STAYS),
     categories: CHANGE_CATEGORIES,
     group: Group::Scripting,
     summary: "Loads the libraries from a payload of FUNCTION DUMP.",
@@ -403,14 +405,12 @@ const FUNCTION_STATS: Command = Command {
     name: "function|stats",
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
-    categories: Categories::SCRIPTING,
-    group: Group::Scripting,
     summary: "Returns the function that is running, and the number of libraries and functions.",
     since: "7.0.0",
     complexity: "O(1)",
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
     run: Run::Server(stats),
-    ..Command::DEFAULTS
+    ..SCRIPTING
 };
 
 fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -459,15 +459,13 @@ const FUNCTION_KILL: Command = Command {
     name: "function|kill",
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
-    categories: Categories::SCRIPTING,
-    group: Group::Scripting,
     summary: "Stops the running function, unless it has already written data.",
     since: "7.0.0",
     complexity: "O(1)",
     tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
     example: &[("FUNCTION KILL", "(error) NOTBUSY No scripts in execution right now.")],
     run: Run::Server(kill_function),
-    ..Command::DEFAULTS
+    ..SCRIPTING
 };
 
 fn kill_function(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {

@@ -3,19 +3,19 @@
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 use crate::scripting::running::{Kind, Unkilled};
-use crate::scripting::shebang::{self, Flags as ScriptFlags};
 use crate::scripting::{Callable, Digest, Interpreter, Invocation, Known};
 
 use crate::commands::args::is_word;
 use crate::commands::error::Error;
 use crate::commands::execution::admission::busy;
 use crate::commands::execution::bridge::Bridge;
+use crate::commands::execution::intent::flags_of;
 use crate::commands::execution::origin::Origin;
 use crate::commands::execution::traces::show_always;
 use crate::commands::facts::lookup::find;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result,
-    Run, Scope,
+    Argument, ArgumentKind, Arity, Categories, Code, Command, Context, Flags, Group, KeyFlags, KeySpec,
+    Result, Run, Scope,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[EVAL, EVALSHA, EVALSHA_RO, EVAL_RO, SCRIPT];
@@ -30,14 +30,17 @@ const SCRIPT_KEYS: Argument = Argument::new("key", ArgumentKind::Key).optional()
 const ARGS: Argument = Argument::string("arg").optional().multiple();
 const FLAGS: Flags = Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS);
 
+/// The facts that most commands of this file share.
+const SCRIPTING: Command =
+    Command { categories: Categories::SCRIPTING, group: Group::Scripting, ..Command::DEFAULTS };
+
 const EVAL: Command = Command {
     name: "eval",
     arity: Arity::AtLeast(3),
     flags: FLAGS,
     keys: KEYS,
     scope: Scope::Script,
-    categories: Categories::SCRIPTING,
-    group: Group::Scripting,
+    code: Code::Text,
     summary: "Runs a Lua script as one atomic step.",
     since: "2.6.0",
     complexity: "Depends on the script that is executed.",
@@ -48,7 +51,7 @@ const EVAL: Command = Command {
     ],
     may_replicate: true,
     run: Run::Server(eval),
-    ..Command::DEFAULTS
+    ..SCRIPTING
 };
 
 fn eval(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -61,15 +64,14 @@ const EVAL_RO: Command = Command {
     flags: FLAGS.and(Flags::READONLY),
     keys: READ_KEYS,
     scope: Scope::Script,
-    categories: Categories::SCRIPTING,
-    group: Group::Scripting,
+    code: Code::Text,
     summary: "Runs a Lua script that only reads data.",
     since: "7.0.0",
     complexity: "Depends on the script that is executed.",
     arguments: &[Argument::string("script"), NUMKEYS, SCRIPT_KEYS, ARGS],
     example: &[("EVAL_RO \"return redis.call('get', KEYS[1])\" 1 mykey", "(nil)")],
     run: Run::Server(eval_ro),
-    ..Command::DEFAULTS
+    ..SCRIPTING
 };
 
 fn eval_ro(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -82,8 +84,7 @@ const EVALSHA: Command = Command {
     flags: FLAGS,
     keys: KEYS,
     scope: Scope::Script,
-    categories: Categories::SCRIPTING,
-    group: Group::Scripting,
+    code: Code::Digest,
     summary: "Runs a cached Lua script, given its SHA-1.",
     since: "2.6.0",
     complexity: "Depends on the script that is executed.",
@@ -94,7 +95,7 @@ const EVALSHA: Command = Command {
     ],
     may_replicate: true,
     run: Run::Server(evalsha),
-    ..Command::DEFAULTS
+    ..SCRIPTING
 };
 
 fn evalsha(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -107,8 +108,7 @@ const EVALSHA_RO: Command = Command {
     flags: FLAGS.and(Flags::READONLY),
     keys: READ_KEYS,
     scope: Scope::Script,
-    categories: Categories::SCRIPTING,
-    group: Group::Scripting,
+    code: Code::Digest,
     summary: "Runs a cached Lua script that only reads data, given its SHA-1.",
     since: "7.0.0",
     complexity: "Depends on the script that is executed.",
@@ -118,7 +118,7 @@ const EVALSHA_RO: Command = Command {
         "(error) NOSCRIPT No matching script. Please use EVAL.",
     )],
     run: Run::Server(evalsha_ro),
-    ..Command::DEFAULTS
+    ..SCRIPTING
 };
 
 fn evalsha_ro(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -181,28 +181,6 @@ fn define(interpreter: &mut Interpreter, text: &[u8], is_kept: bool) -> Result<K
     interpreter.define(text, code, flags, is_kept).map_err(Error::bytes)
 }
 
-/// The flags in the first line of a script, and the text to compile.
-pub(in crate::commands) fn flags_of(text: &[u8]) -> Result<(ScriptFlags, &[u8])> {
-    if !text.starts_with(b"#!") {
-        return Ok((ScriptFlags { is_silent: true, ..ScriptFlags::default() }, text));
-    }
-    let parsed = shebang::parse(text).ok_or(Error::fixed("ERR Invalid script shebang"))?;
-    if parsed.engine != b"lua" {
-        return Err(Error::quoting("ERR Unexpected engine in script shebang: #!", parsed.engine, ""));
-    }
-    let mut flags = ScriptFlags::default();
-    for word in parsed.words {
-        let unknown = || Error::quoting("ERR Unknown lua shebang option: ", word, "");
-        let named = word.strip_prefix(b"flags=").ok_or_else(unknown)?;
-        for name in named.split(|byte| *byte == b',').filter(|name| !name.is_empty()) {
-            if !flags.set(name) {
-                return Err(Error::quoting("ERR Unexpected flag in script shebang: ", name, ""));
-            }
-        }
-    }
-    Ok((flags, parsed.code))
-}
-
 /// Runs a script that the interpreter knows. The caller has begun the run.
 fn run_script(
     context: &mut Context<'_, '_>,
@@ -252,8 +230,6 @@ const SCRIPT_LOAD: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.and(Flags::STALE),
     scope: Scope::Script,
-    categories: Categories::SCRIPTING,
-    group: Group::Scripting,
     summary: "Caches a script without running it, and returns its SHA-1.",
     since: "2.6.0",
     complexity: "O(N) with N being the length in bytes of the script body.",
@@ -261,7 +237,7 @@ const SCRIPT_LOAD: Command = Command {
     arguments: &[Argument::string("script")],
     example: &[("SCRIPT LOAD \"return 1\"", "\"e0e1f9fabfc9d4800c877a703b823ac0578ff8db\"")],
     run: Run::Server(load),
-    ..Command::DEFAULTS
+    ..SCRIPTING
 };
 
 fn load(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -274,8 +250,6 @@ const SCRIPT_EXISTS: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::NOSCRIPT,
     scope: Scope::Script,
-    categories: Categories::SCRIPTING,
-    group: Group::Scripting,
     summary: "Returns, for each SHA-1, whether its script is cached.",
     since: "2.6.0",
     complexity: "O(N) with N being the number of scripts to check (so checking a single script is an O(1) operation).",
@@ -283,7 +257,7 @@ const SCRIPT_EXISTS: Command = Command {
     arguments: &[Argument::string("sha1").multiple()],
     example: &[("SCRIPT EXISTS ffffffffffffffffffffffffffffffffffffffff", "[(integer) 0]")],
     run: Run::Server(exists),
-    ..Command::DEFAULTS
+    ..SCRIPTING
 };
 
 fn exists(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -299,8 +273,6 @@ const SCRIPT_SHOW: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT,
     scope: Scope::Script,
-    categories: Categories::SCRIPTING,
-    group: Group::Scripting,
     summary: "Returns the text of a cached script, given its SHA-1.",
     since: "8.0.0",
     complexity: "O(1).",
@@ -310,7 +282,7 @@ const SCRIPT_SHOW: Command = Command {
         ("SCRIPT SHOW e0e1f9fabfc9d4800c877a703b823ac0578ff8db", "\"return 1\""),
     ],
     run: Run::Server(show_text),
-    ..Command::DEFAULTS
+    ..SCRIPTING
 };
 
 fn show_text(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -328,8 +300,6 @@ const SCRIPT_FLUSH: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT,
     scope: Scope::Script,
-    categories: Categories::SCRIPTING,
-    group: Group::Scripting,
     summary: "Removes all scripts from the cache.",
     since: "2.6.0",
     complexity: "O(N) with N being the number of scripts in cache",
@@ -342,7 +312,7 @@ const SCRIPT_FLUSH: Command = Command {
     .optional()],
     example: &[("SCRIPT FLUSH", "OK")],
     run: Run::Server(flush),
-    ..Command::DEFAULTS
+    ..SCRIPTING
 };
 
 fn flush(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -358,15 +328,13 @@ const SCRIPT_KILL: Command = Command {
     name: "script|kill",
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
-    categories: Categories::SCRIPTING,
-    group: Group::Scripting,
     summary: "Stops the running script, unless it has already written data.",
     since: "2.6.0",
     complexity: "O(1)",
     tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
     example: &[("SCRIPT KILL", "(error) NOTBUSY No scripts in execution right now.")],
     run: Run::Server(kill_script),
-    ..Command::DEFAULTS
+    ..SCRIPTING
 };
 
 fn kill_script(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {

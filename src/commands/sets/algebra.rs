@@ -20,12 +20,13 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[SDIFF, SDIFFCARD, SDIFFSTORE, SINTER, SINTERCARD, SINTERSTORE, SUNION, SUNIONCARD, SUNIONSTORE];
 
+/// The facts that most commands of this file share.
+const SET: Command = Command { categories: Categories::SET, group: Group::Set, ..Command::DEFAULTS };
+
 const SINTER: Command = Command {
     name: "sinter",
     arity: Arity::AtLeast(2),
     keys: &[KeySpec::every(1, KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Returns the intersection of sets.",
     since: "1.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
@@ -38,7 +39,7 @@ const SINTER: Command = Command {
         ("SINTER key1 key2", "[\"3\"]"),
     ],
     run: Run::Read(sinter),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn sinter(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -73,8 +74,6 @@ const SINTERSTORE: Command = Command {
         KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE)),
         KeySpec::range(2, -1, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
     ],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Stores the intersection of sets at a key; returns its size.",
     since: "1.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
@@ -86,7 +85,7 @@ const SINTERSTORE: Command = Command {
         ("SMEMBERS key", "[\"3\"]"),
     ],
     run: Run::Write(sinterstore),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn sinterstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -120,8 +119,6 @@ const SINTERCARD: Command = Command {
     name: "sintercard",
     arity: Arity::AtLeast(3),
     keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Returns the size of the intersection of sets, up to an optional limit.",
     since: "7.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
@@ -138,7 +135,7 @@ const SINTERCARD: Command = Command {
         ("SINTERCARD 2 key1 key2 LIMIT 1", "(integer) 1"),
     ],
     run: Run::Read(sintercard),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn sintercard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -183,8 +180,6 @@ const SUNION: Command = Command {
     name: "sunion",
     arity: Arity::AtLeast(2),
     keys: &[KeySpec::every(1, KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Returns the union of sets.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
@@ -197,7 +192,7 @@ const SUNION: Command = Command {
         ("SUNION key1 key2", "[\"1\"]"),
     ],
     run: Run::Read(sunion),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn sunion(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -213,8 +208,6 @@ const SUNIONCARD: Command = Command {
     name: "sunioncard",
     arity: Arity::AtLeast(3),
     keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Returns the size of the union of sets, exactly or approximately.",
     since: "8.10.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
@@ -233,7 +226,7 @@ const SUNIONCARD: Command = Command {
         ("SUNIONCARD 2 key1 key2 LIMIT 3", "(integer) 3"),
     ],
     run: Run::Read(sunioncard),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn sunioncard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -262,8 +255,6 @@ const SUNIONSTORE: Command = Command {
         KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),
         KeySpec::range(2, -1, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
     ],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Stores the union of sets at a key; returns its size.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
@@ -276,7 +267,7 @@ const SUNIONSTORE: Command = Command {
         ("SMEMBERS key", "[\"1\", \"2\", \"3\"]"),
     ],
     run: Run::Write(sunionstore),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn sunionstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -293,8 +284,6 @@ const SDIFF: Command = Command {
     name: "sdiff",
     arity: Arity::AtLeast(2),
     keys: &[KeySpec::every(1, KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Returns the members of the first set that are in none of the others.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
@@ -307,7 +296,7 @@ const SDIFF: Command = Command {
         ("SDIFF key1 key2", "[\"1\", \"2\"]"),
     ],
     run: Run::Read(sdiff),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn sdiff(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -336,8 +325,6 @@ const SDIFFCARD: Command = Command {
     name: "sdiffcard",
     arity: Arity::AtLeast(3),
     keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Returns how many members of the first set are in none of the others.",
     since: "8.10.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
@@ -354,7 +341,7 @@ const SDIFFCARD: Command = Command {
         ("SDIFFCARD 2 key1 key2 LIMIT 1", "(integer) 1"),
     ],
     run: Run::Read(sdiffcard),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn sdiffcard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -372,8 +359,6 @@ const SDIFFSTORE: Command = Command {
         KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),
         KeySpec::range(2, -1, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
     ],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Stores the members of the first set that are in none of the others; returns how many.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
@@ -386,7 +371,7 @@ const SDIFFSTORE: Command = Command {
         ("SMEMBERS key", "[\"1\", \"2\"]"),
     ],
     run: Run::Write(sdiffstore),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn sdiffstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

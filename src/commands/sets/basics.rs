@@ -15,13 +15,14 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[SADD, SCARD, SISMEMBER, SMEMBERS, SMISMEMBER, SMOVE, SPOP, SRANDMEMBER, SREM, SSCAN];
 
+/// The facts that most commands of this file share.
+const SET: Command = Command { categories: Categories::SET, group: Group::Set, ..Command::DEFAULTS };
+
 const SADD: Command = Command {
     name: "sadd",
     arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Adds members to a set, creating it if it is absent.",
     since: "1.0.0",
     complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
@@ -33,7 +34,7 @@ const SADD: Command = Command {
         ("SCARD myset", "(integer) 2"),
     ],
     run: Run::Write(sadd),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn sadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -48,8 +49,6 @@ const SREM: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Removes members from a set; a set without members is deleted.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of members to be removed.",
@@ -61,7 +60,7 @@ const SREM: Command = Command {
         ("SCARD myset", "(integer) 2"),
     ],
     run: Run::Write(srem),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn srem(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -76,8 +75,6 @@ const SISMEMBER: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Returns whether a value is a member of a set.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -89,7 +86,7 @@ const SISMEMBER: Command = Command {
         ("SISMEMBER myset two", "(integer) 0"),
     ],
     run: Run::Read(sismember),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn sismember(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -102,8 +99,6 @@ const SMISMEMBER: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Returns, for each of several values, whether it is a member of a set.",
     since: "6.2.0",
     complexity: "O(N) where N is the number of elements being checked for membership",
@@ -114,7 +109,7 @@ const SMISMEMBER: Command = Command {
         ("SMISMEMBER myset one notamember", "[(integer) 1, (integer) 0]"),
     ],
     run: Run::Read(smismember),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn smismember(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -127,8 +122,6 @@ const SMEMBERS: Command = Command {
     name: "smembers",
     arity: Arity::Exactly(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Returns all members of a set.",
     since: "1.0.0",
     complexity: "O(N) where N is the set cardinality.",
@@ -137,7 +130,7 @@ const SMEMBERS: Command = Command {
     arguments: &[Argument::KEY],
     example: &[("SADD myset 3 1 2", "(integer) 3"), ("SMEMBERS myset", "[\"1\", \"2\", \"3\"]")],
     run: Run::Read(smembers),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn smembers(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -155,8 +148,6 @@ const SCARD: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Returns the number of members of a set.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -164,7 +155,7 @@ const SCARD: Command = Command {
     arguments: &[Argument::KEY],
     example: &[("SADD myset Hello World", "(integer) 2"), ("SCARD myset", "(integer) 2")],
     run: Run::Read(scard),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn scard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -176,8 +167,6 @@ const SPOP: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Removes and returns random members of a set.",
     since: "1.0.0",
     complexity: "Without the count argument O(1), otherwise O(N) where N is the value of the passed count.",
@@ -188,7 +177,7 @@ const SPOP: Command = Command {
     arguments: &[Argument::KEY, Argument::integer("count").since("3.2.0").optional()],
     example: &[("SADD myset one", "(integer) 1"), ("SPOP myset", "\"one\""), ("SPOP myset", "(nil)")],
     run: Run::Write(spop),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn spop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -224,8 +213,6 @@ const SRANDMEMBER: Command = Command {
     name: "srandmember",
     arity: Arity::AtLeast(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Returns random members of a set without removing them.",
     since: "1.0.0",
     complexity: "Without the count argument O(1), otherwise O(N) where N is the absolute value of the passed count.",
@@ -240,7 +227,7 @@ const SRANDMEMBER: Command = Command {
         ("SRANDMEMBER myset -2", "[\"one\", \"one\"]"),
     ],
     run: Run::Read(srandmember),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn srandmember(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -274,8 +261,6 @@ const SMOVE: Command = Command {
         KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
         KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::INSERT)),
     ],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Moves a member from one set to another in one atomic step.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -291,7 +276,7 @@ const SMOVE: Command = Command {
         ("SISMEMBER myotherset two", "(integer) 1"),
     ],
     run: Run::Write(smove),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn smove(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -310,8 +295,6 @@ const SSCAN: Command = Command {
     name: "sscan",
     arity: Arity::AtLeast(3),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SET,
-    group: Group::Set,
     summary: "Returns some members of a set and the cursor for the next call.",
     since: "2.8.0",
     complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection..",
@@ -325,7 +308,7 @@ const SSCAN: Command = Command {
     ],
     example: &[("SADD myset 1 2", "(integer) 2"), ("SSCAN myset 0", "[\"0\", [\"1\", \"2\"]]")],
     run: Run::Read(sscan),
-    ..Command::DEFAULTS
+    ..SET
 };
 
 fn sscan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

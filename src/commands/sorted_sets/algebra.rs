@@ -13,12 +13,14 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[ZDIFF, ZDIFFSTORE, ZINTER, ZINTERCARD, ZINTERSTORE, ZUNION, ZUNIONSTORE];
 
+/// The facts that most commands of this file share.
+const SORTED_SET: Command =
+    Command { categories: Categories::SORTEDSET, group: Group::SortedSet, ..Command::DEFAULTS };
+
 const ZUNION: Command = Command {
     name: "zunion",
     arity: Arity::AtLeast(3),
     keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the union of sorted sets; the scores of a member are summed unless AGGREGATE is given.",
     since: "6.2.0",
     complexity: "O(N)+O(M*log(M)) with N being the sum of the sizes of the input sorted sets, and M being the number of elements in the resulting sorted set.",
@@ -46,7 +48,7 @@ const ZUNION: Command = Command {
         ("ZUNION 2 zset1 zset2 WITHSCORES", "[\"one\", \"2\", \"three\", \"3\", \"two\", \"4\"]"),
     ],
     run: Run::Read(zunion),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zunion(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -64,8 +66,6 @@ const ZUNIONSTORE: Command = Command {
         KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),
         KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
     ],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Stores the union of sorted sets; the scores of a member are summed unless AGGREGATE is given.",
     since: "2.0.0",
     complexity: "O(N)+O(M log(M)) with N being the sum of the sizes of the input sorted sets, and M being the number of elements in the resulting sorted set.",
@@ -94,7 +94,7 @@ const ZUNIONSTORE: Command = Command {
         ("ZRANGE out 0 -1 WITHSCORES", "[\"one\", \"5\", \"three\", \"9\", \"two\", \"10\"]"),
     ],
     run: Run::Write(zunionstore),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zunionstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -106,8 +106,6 @@ const ZINTER: Command = Command {
     name: "zinter",
     arity: Arity::AtLeast(3),
     keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the intersection of sorted sets; scores are summed unless AGGREGATE is given.",
     since: "6.2.0",
     complexity: "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.",
@@ -135,7 +133,7 @@ const ZINTER: Command = Command {
         ("ZINTER 2 zset1 zset2 WITHSCORES", "[\"one\", \"2\", \"two\", \"4\"]"),
     ],
     run: Run::Read(zinter),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zinter(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -153,8 +151,6 @@ const ZINTERSTORE: Command = Command {
         KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),
         KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
     ],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Stores the intersection of sorted sets; scores are summed unless AGGREGATE is given.",
     since: "2.0.0",
     complexity: "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.",
@@ -182,7 +178,7 @@ const ZINTERSTORE: Command = Command {
         ("ZRANGE out 0 -1 WITHSCORES", "[\"one\", \"1\", \"two\", \"2\"]"),
     ],
     run: Run::Write(zinterstore),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zinterstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -194,8 +190,6 @@ const ZINTERCARD: Command = Command {
     name: "zintercard",
     arity: Arity::AtLeast(3),
     keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the number of members that all the sorted sets share.",
     since: "7.0.0",
     complexity: "O(N*K) worst case with N being the smallest input sorted set, K being the number of input sorted sets.",
@@ -212,7 +206,7 @@ const ZINTERCARD: Command = Command {
         ("ZINTERCARD 2 zset1 zset2 LIMIT 1", "(integer) 1"),
     ],
     run: Run::Read(zintercard),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zintercard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -230,8 +224,6 @@ const ZDIFF: Command = Command {
     name: "zdiff",
     arity: Arity::AtLeast(3),
     keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the members of the first sorted set that are in none of the others.",
     since: "6.2.0",
     complexity: "O(L + (N-K)log(N)) worst case where L is the total number of elements in all the sets, N is the size of the first set, and K is the size of the result set.",
@@ -247,7 +239,7 @@ const ZDIFF: Command = Command {
         ("ZDIFF 2 zset2 zset1 WITHSCORES", "[\"three\", \"3\"]"),
     ],
     run: Run::Read(zdiff),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zdiff(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -265,8 +257,6 @@ const ZDIFFSTORE: Command = Command {
         KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),
         KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
     ],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Stores the members of the first sorted set that are in none of the others.",
     since: "6.2.0",
     complexity: "O(L + (N-K)log(N)) worst case where L is the total number of elements in all the sets, N is the size of the first set, and K is the size of the result set.",
@@ -283,7 +273,7 @@ const ZDIFFSTORE: Command = Command {
         ("ZRANGE out 0 -1 WITHSCORES", "[\"three\", \"3\"]"),
     ],
     run: Run::Write(zdiffstore),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zdiffstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

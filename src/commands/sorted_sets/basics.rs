@@ -15,13 +15,15 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[ZADD, ZCARD, ZCOUNT, ZINCRBY, ZLEXCOUNT, ZMSCORE, ZRANK, ZREVRANK, ZSCORE];
 
+/// The facts that most commands of this file share.
+const SORTED_SET: Command =
+    Command { categories: Categories::SORTEDSET, group: Group::SortedSet, ..Command::DEFAULTS };
+
 const ZADD: Command = Command {
     name: "zadd",
     arity: Arity::AtLeast(4),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Adds members with scores to a sorted set, or changes the scores of existing members.",
     since: "1.2.0",
     complexity: "O(log(N)) for each item added, where N is the number of elements in the sorted set.",
@@ -44,7 +46,7 @@ const ZADD: Command = Command {
         ("ZRANGE myzset 0 -1 WITHSCORES", "[\"two\", \"2\", \"one\", \"3\"]"),
     ],
     run: Run::Write(zadd),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -178,8 +180,6 @@ const ZINCRBY: Command = Command {
     arity: Arity::Exactly(4),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Adds to the score of a member; an absent member starts at 0.",
     since: "1.2.0",
     complexity: "O(log(N)) where N is the number of elements in the sorted set.",
@@ -187,7 +187,7 @@ const ZINCRBY: Command = Command {
     arguments: &[Argument::KEY, Argument::integer("increment"), Argument::string("member")],
     example: &[("ZADD myzset 1 one", "(integer) 1"), ("ZINCRBY myzset 2 one", "\"3\"")],
     run: Run::Write(zincrby),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zincrby(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -200,8 +200,6 @@ const ZCARD: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the number of members of a sorted set.",
     since: "1.2.0",
     complexity: "O(1)",
@@ -209,7 +207,7 @@ const ZCARD: Command = Command {
     arguments: &[Argument::KEY],
     example: &[("ZADD myzset 1 one 2 two 3 three", "(integer) 3"), ("ZCARD myzset", "(integer) 3")],
     run: Run::Read(zcard),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zcard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -221,8 +219,6 @@ const ZSCORE: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the score of a member of a sorted set.",
     since: "1.2.0",
     complexity: "O(1)",
@@ -234,7 +230,7 @@ const ZSCORE: Command = Command {
         ("ZSCORE myzset two", "(nil)"),
     ],
     run: Run::Read(zscore),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zscore(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -254,8 +250,6 @@ const ZMSCORE: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the scores of several members of a sorted set.",
     since: "6.2.0",
     complexity: "O(N) where N is the number of members being requested.",
@@ -266,7 +260,7 @@ const ZMSCORE: Command = Command {
         ("ZMSCORE myzset one two none", "[\"1\", \"2\", (nil)]"),
     ],
     run: Run::Read(zmscore),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zmscore(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -280,8 +274,6 @@ const ZRANK: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the rank of a member, counted from 0 at the lowest score.",
     since: "2.0.0",
     complexity: "O(log(N))",
@@ -298,7 +290,7 @@ const ZRANK: Command = Command {
         ("ZRANK myzset four", "(nil)"),
     ],
     run: Run::Read(zrank),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zrank(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -337,8 +329,6 @@ const ZREVRANK: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the rank of a member, counted from 0 at the highest score.",
     since: "2.0.0",
     complexity: "O(log(N))",
@@ -354,7 +344,7 @@ const ZREVRANK: Command = Command {
         ("ZREVRANK myzset four", "(nil)"),
     ],
     run: Run::Read(zrevrank),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zrevrank(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -366,8 +356,6 @@ const ZCOUNT: Command = Command {
     arity: Arity::Exactly(4),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the number of members in a range of scores.",
     since: "2.0.0",
     complexity: "O(log(N)) with N being the number of elements in the sorted set.",
@@ -379,7 +367,7 @@ const ZCOUNT: Command = Command {
         ("ZCOUNT myzset (1 3", "(integer) 2"),
     ],
     run: Run::Read(zcount),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -397,8 +385,6 @@ const ZLEXCOUNT: Command = Command {
     arity: Arity::Exactly(4),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the number of members in a range of byte order; all scores must be equal.",
     since: "2.8.9",
     complexity: "O(log(N)) with N being the number of elements in the sorted set.",
@@ -409,7 +395,7 @@ const ZLEXCOUNT: Command = Command {
         ("ZLEXCOUNT myzset [b (d", "(integer) 2"),
     ],
     run: Run::Read(zlexcount),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zlexcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

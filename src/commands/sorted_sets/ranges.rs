@@ -20,12 +20,14 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[ZRANGE, ZRANGEBYLEX, ZRANGEBYSCORE, ZRANGESTORE, ZREVRANGE, ZREVRANGEBYLEX, ZREVRANGEBYSCORE];
 
+/// The facts that most commands of this file share.
+const SORTED_SET: Command =
+    Command { categories: Categories::SORTEDSET, group: Group::SortedSet, ..Command::DEFAULTS };
+
 const ZRANGE: Command = Command {
     name: "zrange",
     arity: Arity::AtLeast(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the members in a range of ranks, of scores, or of byte order.",
     since: "1.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements returned.",
@@ -54,7 +56,7 @@ const ZRANGE: Command = Command {
         ("ZRANGE myzset 0 0 REV WITHSCORES", "[\"three\", \"3\"]"),
     ],
     run: Run::Read(zrange),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zrange(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -177,8 +179,6 @@ const ZREVRANGE: Command = Command {
     name: "zrevrange",
     arity: Arity::AtLeast(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the members in a range of ranks, highest score first.",
     since: "1.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements returned.",
@@ -195,7 +195,7 @@ const ZREVRANGE: Command = Command {
         ("ZREVRANGE myzset 0 1", "[\"three\", \"two\"]"),
     ],
     run: Run::Read(zrevrange),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zrevrange(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -207,8 +207,6 @@ const ZRANGEBYSCORE: Command = Command {
     name: "zrangebyscore",
     arity: Arity::AtLeast(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the members in a range of scores, lowest score first.",
     since: "1.0.5",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).",
@@ -229,7 +227,7 @@ const ZRANGEBYSCORE: Command = Command {
         ("ZRANGEBYSCORE myzset -inf +inf WITHSCORES LIMIT 0 1", "[\"one\", \"1\"]"),
     ],
     run: Run::Read(zrangebyscore),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zrangebyscore(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -241,8 +239,6 @@ const ZREVRANGEBYSCORE: Command = Command {
     name: "zrevrangebyscore",
     arity: Arity::AtLeast(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the members in a range of scores, highest score first.",
     since: "2.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).",
@@ -265,7 +261,7 @@ const ZREVRANGEBYSCORE: Command = Command {
         ("ZREVRANGEBYSCORE myzset +inf (1", "[\"three\", \"two\"]"),
     ],
     run: Run::Read(zrevrangebyscore),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zrevrangebyscore(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -277,8 +273,6 @@ const ZRANGEBYLEX: Command = Command {
     name: "zrangebylex",
     arity: Arity::AtLeast(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the members in a range of byte order; all scores must be equal.",
     since: "2.8.9",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).",
@@ -294,7 +288,7 @@ const ZRANGEBYLEX: Command = Command {
     ],
     example: &[("ZADD myzset 0 a 0 b 0 c 0 d", "(integer) 4"), ("ZRANGEBYLEX myzset - (c", "[\"a\", \"b\"]")],
     run: Run::Read(zrangebylex),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zrangebylex(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -306,8 +300,6 @@ const ZREVRANGEBYLEX: Command = Command {
     name: "zrevrangebylex",
     arity: Arity::AtLeast(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Returns the members in a range of byte order, last one first; all scores must be equal.",
     since: "2.8.9",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).",
@@ -329,7 +321,7 @@ const ZREVRANGEBYLEX: Command = Command {
         ("ZREVRANGEBYLEX myzset [c -", "[\"c\", \"b\", \"a\"]"),
     ],
     run: Run::Read(zrevrangebylex),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zrevrangebylex(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -345,8 +337,6 @@ const ZRANGESTORE: Command = Command {
         KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),
         KeySpec::range(2, 0, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
     ],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Stores the members in a range at another key.",
     since: "6.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements stored into the destination key.",
@@ -371,7 +361,7 @@ const ZRANGESTORE: Command = Command {
         ("ZRANGE dstzset 0 -1", "[\"two\", \"three\"]"),
     ],
     run: Run::Write(zrangestore),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zrangestore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

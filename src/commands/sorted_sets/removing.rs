@@ -16,13 +16,15 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[ZMPOP, ZPOPMAX, ZPOPMIN, ZREM, ZREMRANGEBYLEX, ZREMRANGEBYRANK, ZREMRANGEBYSCORE];
 
+/// The facts that most commands of this file share.
+const SORTED_SET: Command =
+    Command { categories: Categories::SORTEDSET, group: Group::SortedSet, ..Command::DEFAULTS };
+
 const ZREM: Command = Command {
     name: "zrem",
     arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Removes members from a sorted set; a sorted set without members is deleted.",
     since: "1.2.0",
     complexity: "O(M*log(N)) with N being the number of elements in the sorted set and M the number of elements to be removed.",
@@ -30,7 +32,7 @@ const ZREM: Command = Command {
     arguments: &[Argument::KEY, Argument::string("member").multiple()],
     example: &[("ZADD myzset 1 one 2 two 3 three", "(integer) 3"), ("ZREM myzset two four", "(integer) 1")],
     run: Run::Write(zrem),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zrem(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -44,8 +46,6 @@ const ZREMRANGEBYRANK: Command = Command {
     name: "zremrangebyrank",
     arity: Arity::Exactly(4),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Removes the members in a range of ranks; returns how many were removed.",
     since: "2.0.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
@@ -56,7 +56,7 @@ const ZREMRANGEBYRANK: Command = Command {
         ("ZRANGE myzset 0 -1", "[\"three\"]"),
     ],
     run: Run::Write(zremrangebyrank),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zremrangebyrank(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -84,8 +84,6 @@ const ZREMRANGEBYSCORE: Command = Command {
     name: "zremrangebyscore",
     arity: Arity::Exactly(4),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Removes the members in a range of scores; returns how many were removed.",
     since: "1.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
@@ -96,7 +94,7 @@ const ZREMRANGEBYSCORE: Command = Command {
         ("ZRANGE myzset 0 -1", "[\"two\", \"three\"]"),
     ],
     run: Run::Write(zremrangebyscore),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zremrangebyscore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -108,8 +106,6 @@ const ZREMRANGEBYLEX: Command = Command {
     name: "zremrangebylex",
     arity: Arity::Exactly(4),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Removes the members in a range of byte order; all scores must be equal.",
     since: "2.8.9",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
@@ -120,7 +116,7 @@ const ZREMRANGEBYLEX: Command = Command {
         ("ZRANGE myzset 0 -1", "[\"a\", \"d\"]"),
     ],
     run: Run::Write(zremrangebylex),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zremrangebylex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -133,8 +129,6 @@ const ZPOPMIN: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Removes and returns the members with the lowest scores.",
     since: "5.0.0",
     complexity: "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.",
@@ -148,7 +142,7 @@ const ZPOPMIN: Command = Command {
         ("ZCARD myzset", "(integer) 2"),
     ],
     run: Run::Write(zpopmin),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zpopmin(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -244,8 +238,6 @@ const ZPOPMAX: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Removes and returns the members with the highest scores.",
     since: "5.0.0",
     complexity: "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.",
@@ -258,7 +250,7 @@ const ZPOPMAX: Command = Command {
         ("ZPOPMAX myzset 2", "[\"three\", \"3\", \"two\", \"2\"]"),
     ],
     run: Run::Write(zpopmax),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zpopmax(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -269,8 +261,6 @@ const ZMPOP: Command = Command {
     name: "zmpop",
     arity: Arity::AtLeast(4),
     keys: &[KeySpec::counted(1, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
-    categories: Categories::SORTEDSET,
-    group: Group::SortedSet,
     summary: "Removes and returns members with the lowest or highest scores from the first non-empty sorted set.",
     since: "7.0.0",
     complexity: "O(K) + O(M*log(N)) where K is the number of provided keys, N being the number of elements in the sorted set, and M being the number of elements popped.",
@@ -286,7 +276,7 @@ const ZMPOP: Command = Command {
         ("ZMPOP 1 absent MAX COUNT 2", "(nil)"),
     ],
     run: Run::Write(zmpop),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn zmpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -22,6 +22,9 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[XADD, XDEL, XLEN, XRANGE,
 /// Fields beyond these, and their values, may take much longer to write than the first ones.
 const BRIEF_ARGUMENTS_MAX: usize = 32;
 
+/// The facts that most commands of this file share.
+const STREAM: Command = Command { categories: Categories::STREAM, group: Group::Stream, ..Command::DEFAULTS };
+
 const XADD: Command = Command {
     name: "xadd",
     arity: Arity::AtLeast(5),
@@ -30,8 +33,6 @@ const XADD: Command = Command {
         notes: Some("UPDATE instead of INSERT because of the optional trimming feature"),
         ..KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))
     }],
-    categories: Categories::STREAM,
-    group: Group::Stream,
     summary: "Adds an entry to a stream, creating it if it is absent; can trim it as well.",
     since: "5.0.0",
     complexity: "O(1) when adding a new entry, O(N) when trimming where N being the number of entries evicted.",
@@ -54,7 +55,7 @@ const XADD: Command = Command {
         ("XRANGE mystream - +", "[[\"1-2\", [\"name\", \"Bill\"]], [\"2-0\", [\"name\", \"Ann\"]]]"),
     ],
     run: Run::Write(xadd),
-    ..Command::DEFAULTS
+    ..STREAM
 };
 
 fn xadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -120,8 +121,6 @@ const XTRIM: Command = Command {
     name: "xtrim",
     arity: Arity::AtLeast(4),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
-    categories: Categories::STREAM,
-    group: Group::Stream,
     summary: "Removes the oldest entries of a stream, down to a length or up to an ID.",
     since: "5.0.0",
     complexity: "O(N), with N being the number of evicted entries. Constant times are very small however, since entries are organized in macro nodes containing multiple entries that can be released with a single deallocation.",
@@ -134,7 +133,7 @@ const XTRIM: Command = Command {
         ("XTRIM mystream MAXLEN 1", "(integer) 0"),
     ],
     run: Run::Write(xtrim),
-    ..Command::DEFAULTS
+    ..STREAM
 };
 
 fn xtrim(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -149,8 +148,6 @@ const XLEN: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
-    categories: Categories::STREAM,
-    group: Group::Stream,
     summary: "Returns the number of entries in a stream.",
     since: "5.0.0",
     complexity: "O(1)",
@@ -158,7 +155,7 @@ const XLEN: Command = Command {
     arguments: &[Argument::KEY],
     example: &[("XADD mystream 1-1 name Sara", "\"1-1\""), ("XLEN mystream", "(integer) 1")],
     run: Run::Read(xlen),
-    ..Command::DEFAULTS
+    ..STREAM
 };
 
 fn xlen(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -169,8 +166,6 @@ const XRANGE: Command = Command {
     name: "xrange",
     arity: Arity::AtLeast(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::STREAM,
-    group: Group::Stream,
     summary: "Returns the entries between two IDs, oldest first.",
     since: "5.0.0",
     complexity: "O(N) with N being the number of elements being returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
@@ -188,7 +183,7 @@ const XRANGE: Command = Command {
         ("XRANGE mystream - + COUNT 1", "[[\"1-1\", [\"name\", \"Sara\"]]]"),
     ],
     run: Run::Read(|tx, request, reply| range(tx, request, false, reply)),
-    ..Command::DEFAULTS
+    ..STREAM
 };
 
 const XREVRANGE: Command = Command {
@@ -239,8 +234,6 @@ const XDEL: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
-    categories: Categories::STREAM,
-    group: Group::Stream,
     summary: "Deletes entries from a stream; returns how many were present.",
     since: "5.0.0",
     complexity: "O(1) for each single item to delete in the stream, regardless of the stream size.",
@@ -251,7 +244,7 @@ const XDEL: Command = Command {
         ("XLEN mystream", "(integer) 0"),
     ],
     run: Run::Write(xdel),
-    ..Command::DEFAULTS
+    ..STREAM
 };
 
 fn xdel(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -270,8 +263,6 @@ const XSETID: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::STREAM,
-    group: Group::Stream,
     summary: "Sets the last ID of a stream; servers use it for replication.",
     since: "5.0.0",
     complexity: "O(1)",
@@ -287,7 +278,7 @@ const XSETID: Command = Command {
         ("XADD mystream 7-* name Bill", "\"7-1\""),
     ],
     run: Run::Write(xsetid),
-    ..Command::DEFAULTS
+    ..STREAM
 };
 
 fn xsetid(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -17,6 +17,9 @@ use crate::commands::facts::{
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XGROUP];
 
+/// The facts that most commands of this file share.
+const STREAM: Command = Command { categories: Categories::STREAM, group: Group::Stream, ..Command::DEFAULTS };
+
 const XGROUP: Command = Command {
     name: "xgroup",
     arity: Arity::AtLeast(2),
@@ -47,8 +50,6 @@ const CREATE: Command = Command {
     arity: Arity::AtLeast(5),
     flags: Flags::DENYOOM,
     keys: &[key(KeyFlags::RW.and(KeyFlags::INSERT))],
-    categories: Categories::STREAM,
-    group: Group::Stream,
     summary: "Creates a group that reads the entries after an ID.",
     since: "5.0.0",
     complexity: "O(1)",
@@ -64,7 +65,7 @@ const CREATE: Command = Command {
         ("XGROUP CREATE mystream mygroup $", "(error) BUSYGROUP Consumer Group name already exists"),
     ],
     run: Run::Write(create),
-    ..Command::DEFAULTS
+    ..STREAM
 };
 
 const NO_KEY: Error = Error::fixed(
@@ -163,8 +164,6 @@ const SETID: Command = Command {
     name: "xgroup|setid",
     arity: Arity::AtLeast(5),
     keys: &[key(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::STREAM,
-    group: Group::Stream,
     summary: "Sets the ID after which a group continues to read.",
     since: "5.0.0",
     complexity: "O(1)",
@@ -179,7 +178,7 @@ const SETID: Command = Command {
         ("XGROUP SETID mystream mygroup 0", "OK"),
     ],
     run: Run::Write(setid),
-    ..Command::DEFAULTS
+    ..STREAM
 };
 
 fn setid(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -204,8 +203,6 @@ const DESTROY: Command = Command {
     name: "xgroup|destroy",
     arity: Arity::Exactly(4),
     keys: &[key(KeyFlags::RW.and(KeyFlags::DELETE))],
-    categories: Categories::STREAM,
-    group: Group::Stream,
     summary: "Deletes a group with its consumers.",
     since: "5.0.0",
     complexity: "O(N) where N is the number of entries in the group's pending entries list (PEL).",
@@ -215,7 +212,7 @@ const DESTROY: Command = Command {
         ("XGROUP DESTROY mystream mygroup", "(integer) 1"),
     ],
     run: Run::Write(destroy),
-    ..Command::DEFAULTS
+    ..STREAM
 };
 
 fn destroy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -235,8 +232,6 @@ const CREATECONSUMER: Command = Command {
     arity: Arity::Exactly(5),
     flags: Flags::DENYOOM,
     keys: &[key(KeyFlags::RW.and(KeyFlags::INSERT))],
-    categories: Categories::STREAM,
-    group: Group::Stream,
     summary: "Adds a consumer to a group.",
     since: "6.2.0",
     complexity: "O(1)",
@@ -246,7 +241,7 @@ const CREATECONSUMER: Command = Command {
         ("XGROUP CREATECONSUMER mystream mygroup Alice", "(integer) 1"),
     ],
     run: Run::Write(createconsumer),
-    ..Command::DEFAULTS
+    ..STREAM
 };
 
 fn createconsumer(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -18,13 +18,14 @@ use crate::commands::facts::{
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XACK, XAUTOCLAIM, XCLAIM, XPENDING];
 
+/// The facts that most commands of this file share.
+const STREAM: Command = Command { categories: Categories::STREAM, group: Group::Stream, ..Command::DEFAULTS };
+
 const XACK: Command = Command {
     name: "xack",
     arity: Arity::AtLeast(4),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::STREAM,
-    group: Group::Stream,
     summary: "Acknowledges entries for a group; returns how many were pending.",
     since: "5.0.0",
     complexity: "O(1) for each message ID processed.",
@@ -39,7 +40,7 @@ const XACK: Command = Command {
         ("XACK mystream mygroup 1-1 2-1", "(integer) 1"),
     ],
     run: Run::Write(xack),
-    ..Command::DEFAULTS
+    ..STREAM
 };
 
 fn xack(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -56,8 +57,6 @@ const XPENDING: Command = Command {
     name: "xpending",
     arity: Arity::AtLeast(3),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::STREAM,
-    group: Group::Stream,
     summary: "Returns the pending entries of a group: a summary, or one by one.",
     since: "5.0.0",
     complexity: "O(N) with N being the number of elements returned, so asking for a small fixed number of entries per call is O(1). O(M), where M is the total number of entries scanned when used with the IDLE filter. When the command returns just the summary and the list of consumers is small, it runs in O(1) time; otherwise, an additional O(N) time for iterating every consumer.",
@@ -88,7 +87,7 @@ const XPENDING: Command = Command {
         ("XPENDING mystream mygroup", "[(integer) 1, \"1-1\", \"1-1\", [[\"Alice\", \"1\"]]]"),
     ],
     run: Run::Read(xpending),
-    ..Command::DEFAULTS
+    ..STREAM
 };
 
 /// The filter of XPENDING.
@@ -190,8 +189,6 @@ const XCLAIM: Command = Command {
     arity: Arity::AtLeast(6),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::STREAM,
-    group: Group::Stream,
     summary: "Transfers given pending entries to another consumer, and returns them.",
     since: "5.0.0",
     complexity: "O(log N) with N being the number of messages in the PEL of the consumer group.",
@@ -220,7 +217,7 @@ const XCLAIM: Command = Command {
         ("XCLAIM mystream mygroup Bob 3600000 1-1 JUSTID", "[]"),
     ],
     run: Run::Write(xclaim),
-    ..Command::DEFAULTS
+    ..STREAM
 };
 
 /// The options of XCLAIM.
@@ -378,8 +375,6 @@ const XAUTOCLAIM: Command = Command {
     arity: Arity::AtLeast(6),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
-    categories: Categories::STREAM,
-    group: Group::Stream,
     summary: "Transfers idle pending entries to another consumer, batch by batch.",
     since: "6.2.0",
     complexity: "O(1) if COUNT is small.",
@@ -404,7 +399,7 @@ const XAUTOCLAIM: Command = Command {
         ("XAUTOCLAIM mystream mygroup Bob 0 0 JUSTID", "[\"0-0\", [\"1-1\"], []]"),
     ],
     run: Run::Write(xautoclaim),
-    ..Command::DEFAULTS
+    ..STREAM
 };
 
 fn xautoclaim(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

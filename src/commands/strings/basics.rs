@@ -14,13 +14,14 @@ use crate::commands::facts::{
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[GET, GETDEL, GETEX, GETSET, PSETEX, SET, SETEX, SETNX];
 
+/// The facts that most commands of this file share.
+const STRING: Command = Command { categories: Categories::STRING, group: Group::String, ..Command::DEFAULTS };
+
 const SETNX: Command = Command {
     name: "setnx",
     arity: Arity::Exactly(3),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::INSERT))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Sets a key to a string only if the key is absent; returns 1 if it was set, 0 if not.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -33,7 +34,7 @@ const SETNX: Command = Command {
         ("GET mykey", "\"Hello\""),
     ],
     run: Run::Write(setnx),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn setnx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -59,8 +60,6 @@ const GET: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Returns the string at a key.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -68,7 +67,7 @@ const GET: Command = Command {
     arguments: &[Argument::KEY],
     example: &[("GET nonexisting", "(nil)"), ("SET mykey Hello", "OK"), ("GET mykey", "\"Hello\"")],
     run: Run::Read(get),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn get(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -78,12 +77,7 @@ fn get(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
 
 /// Replies with the string of a key, or with null.
 #[inline(always)]
-pub(super) fn reply_text(
-    tx: &Transaction<'_>,
-    key: &[u8],
-    text: Option<&[u8]>,
-    reply: Reply<'_>,
-) -> Sent {
+pub(super) fn reply_text(tx: &Transaction<'_>, key: &[u8], text: Option<&[u8]>, reply: Reply<'_>) -> Sent {
     match text {
         Some(text) => tx.reply_text(key, text, 0..text.len(), reply),
         None => reply.nil(),
@@ -95,8 +89,6 @@ const GETSET: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Sets a key to a string and returns the old string, in one atomic step.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -109,7 +101,7 @@ const GETSET: Command = Command {
         ("GET mycounter", "\"0\""),
     ],
     run: Run::Write(getset),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn getset(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -128,8 +120,6 @@ const SET: Command = Command {
         KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE).and(KeyFlags::VARIABLE_FLAGS),
     )
     .variable(set_key_flags, "RW and ACCESS due to the optional `GET` argument")],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Sets a key to a string, replacing any value; takes conditions and an expiry.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -163,7 +153,7 @@ const SET: Command = Command {
         ("TTL anotherkey", "(integer) 60"),
     ],
     run: Run::Write(set),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -232,10 +222,7 @@ pub(in crate::commands) enum Condition<'a> {
 
 impl<'a> Condition<'a> {
     /// The condition on the value that an option asks for, if it is one.
-    pub(super) fn of_value(
-        option: &[u8],
-        options: &mut Options<'a>,
-    ) -> Result<Option<Condition<'a>>> {
+    pub(super) fn of_value(option: &[u8], options: &mut Options<'a>) -> Result<Option<Condition<'a>>> {
         Ok(Some(match option {
             _ if is_word(option, "ifdeq") => Condition::EqualDigest(options.value()?),
             _ if is_word(option, "ifdne") => Condition::UnequalDigest(options.value()?),
@@ -423,8 +410,6 @@ const GETDEL: Command = Command {
     arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Returns the string at a key and deletes the key, in one atomic step.",
     since: "6.2.0",
     complexity: "O(1)",
@@ -432,7 +417,7 @@ const GETDEL: Command = Command {
     arguments: &[Argument::KEY],
     example: &[("SET mykey Hello", "OK"), ("GETDEL mykey", "\"Hello\""), ("GET mykey", "(nil)")],
     run: Run::Write(getdel),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn getdel(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -462,8 +447,6 @@ const GETEX: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Returns the string at a key and sets or removes the key's expiry.",
     since: "6.2.0",
     complexity: "O(1)",
@@ -477,7 +460,7 @@ const GETEX: Command = Command {
         ("TTL mykey", "(integer) -1"),
     ],
     run: Run::Write(getex),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn getex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -507,8 +490,6 @@ const SETEX: Command = Command {
     arity: Arity::Exactly(4),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Sets a key to a string that expires after a number of seconds.",
     since: "2.0.0",
     complexity: "O(1)",
@@ -520,7 +501,7 @@ const SETEX: Command = Command {
         ("SETEX mykey 0 Hello", "(error) ERR invalid expire time in 'setex' command"),
     ],
     run: Run::Write(setex),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn setex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -532,8 +513,6 @@ const PSETEX: Command = Command {
     arity: Arity::Exactly(4),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Sets a key to a string that expires after a number of milliseconds.",
     since: "2.6.0",
     complexity: "O(1)",
@@ -541,7 +520,7 @@ const PSETEX: Command = Command {
     arguments: &[Argument::KEY, Argument::integer("milliseconds"), Argument::string("value")],
     example: &[("PSETEX mykey 10000 Hello", "OK"), ("TTL mykey", "(integer) 10"), ("GET mykey", "\"Hello\"")],
     run: Run::Write(psetex),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn psetex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -15,13 +15,18 @@ use crate::commands::facts::{
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[DECR, DECRBY, INCR, INCRBY, INCRBYFLOAT];
 
+/// The facts that most commands of this file share.
+const STRING: Command = Command {
+    flags: Flags::DENYOOM.and(Flags::FAST),
+    categories: Categories::STRING,
+    group: Group::String,
+    ..Command::DEFAULTS
+};
+
 const INCR: Command = Command {
     name: "incr",
     arity: Arity::Exactly(2),
-    flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Adds 1 to the integer at a key; an absent key counts as 0.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -29,7 +34,7 @@ const INCR: Command = Command {
     arguments: &[Argument::KEY],
     example: &[("SET mykey 10", "OK"), ("INCR mykey", "(integer) 11"), ("GET mykey", "\"11\"")],
     run: Run::Write(incr),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn incr(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -39,10 +44,7 @@ fn incr(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 const DECR: Command = Command {
     name: "decr",
     arity: Arity::Exactly(2),
-    flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Subtracts 1 from the integer at a key; an absent key counts as 0.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -55,7 +57,7 @@ const DECR: Command = Command {
         ("DECR mykey", "(error) ERR value is not an integer or out of range"),
     ],
     run: Run::Write(decr),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn decr(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -65,10 +67,7 @@ fn decr(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 const INCRBY: Command = Command {
     name: "incrby",
     arity: Arity::Exactly(3),
-    flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Adds a number to the integer at a key; an absent key counts as 0.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -76,7 +75,7 @@ const INCRBY: Command = Command {
     arguments: &[Argument::KEY, Argument::integer("increment")],
     example: &[("SET mykey 10", "OK"), ("INCRBY mykey 5", "(integer) 15")],
     run: Run::Write(incrby),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn incrby(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -86,10 +85,7 @@ fn incrby(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 const DECRBY: Command = Command {
     name: "decrby",
     arity: Arity::Exactly(3),
-    flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Subtracts a number from the integer at a key; an absent key counts as 0.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -97,7 +93,7 @@ const DECRBY: Command = Command {
     arguments: &[Argument::KEY, Argument::integer("decrement")],
     example: &[("SET mykey 10", "OK"), ("DECRBY mykey 3", "(integer) 7")],
     run: Run::Write(decrby),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn decrby(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -122,10 +118,7 @@ fn add(tx: &mut Transaction<'_>, key: &[u8], amount: i64, reply: Reply<'_>) -> R
 const INCRBYFLOAT: Command = Command {
     name: "incrbyfloat",
     arity: Arity::Exactly(3),
-    flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Adds a decimal number to the number at a key; an absent key counts as 0.",
     since: "2.6.0",
     complexity: "O(1)",
@@ -139,7 +132,7 @@ const INCRBYFLOAT: Command = Command {
         ("INCRBYFLOAT mykey 2.0e2", "\"5200\""),
     ],
     run: Run::Write(incrbyfloat),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn incrbyfloat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -18,13 +18,14 @@ use crate::commands::facts::{
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[APPEND, GETRANGE, LCS, SETRANGE, STRLEN, SUBSTR];
 
+/// The facts that most commands of this file share.
+const STRING: Command = Command { categories: Categories::STRING, group: Group::String, ..Command::DEFAULTS };
+
 const STRLEN: Command = Command {
     name: "strlen",
     arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Returns the length of a string in bytes; 0 if the key is absent.",
     since: "2.2.0",
     complexity: "O(1)",
@@ -36,7 +37,7 @@ const STRLEN: Command = Command {
         ("STRLEN nonexisting", "(integer) 0"),
     ],
     run: Run::Read(strlen),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn strlen(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -48,8 +49,6 @@ const APPEND: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Appends to a string, creating it if it is absent; returns the new length.",
     since: "2.0.0",
     complexity: "O(1). The amortized time complexity is O(1) assuming the appended value is small and the already present value is of any size, since the dynamic string library used by Redis will double the free space available on every reallocation.",
@@ -62,7 +61,7 @@ const APPEND: Command = Command {
         ("GET mykey", "\"Hello World\""),
     ],
     run: Run::Write(append),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn append(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -83,8 +82,6 @@ const SETRANGE: Command = Command {
     arity: Arity::Exactly(4),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Overwrites part of a string from a byte offset, padding with zero bytes as needed.",
     since: "2.2.0",
     complexity: "O(1), not counting the time taken to copy the new string in place. Usually, this string is very small so the amortized complexity is O(1). Otherwise, complexity is O(M) with M being the length of the value argument.",
@@ -98,7 +95,7 @@ const SETRANGE: Command = Command {
         ("GET key1", "\"Hello Redis\""),
     ],
     run: Run::Write(setrange),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn setrange(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -128,8 +125,6 @@ const GETRANGE: Command = Command {
     name: "getrange",
     arity: Arity::Exactly(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Returns the part of a string between two byte offsets; negative offsets count from the end.",
     since: "2.4.0",
     complexity: "O(N) where N is the length of the returned string. The complexity is ultimately determined by the returned length, but because creating a substring from an existing string is very cheap, it can be considered O(1) for small strings.",
@@ -141,7 +136,7 @@ const GETRANGE: Command = Command {
         ("GETRANGE mykey 10 100", "\"string\""),
     ],
     run: Run::Read(getrange),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn getrange(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -155,8 +150,6 @@ const SUBSTR: Command = Command {
     name: "substr",
     arity: Arity::Exactly(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Returns part of a string: the former name of GETRANGE.",
     since: "1.0.0",
     complexity: "O(N) where N is the length of the returned string. The complexity is ultimately determined by the returned length, but because creating a substring from an existing string is very cheap, it can be considered O(1) for small strings.",
@@ -164,7 +157,7 @@ const SUBSTR: Command = Command {
     arguments: &[Argument::KEY, Argument::integer("start"), Argument::integer("end")],
     example: &[("SET mykey \"This is a string\"", "OK"), ("SUBSTR mykey 0 3", "\"This\"")],
     run: Run::Read(getrange),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 /// The part from `start` to `end`, both included, of a value of this length.
@@ -183,8 +176,6 @@ const LCS: Command = Command {
     name: "lcs",
     arity: Arity::AtLeast(3),
     keys: &[KeySpec::range(1, 1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Returns the longest common subsequence of two strings, its length or its positions.",
     since: "7.0.0",
     complexity: "O(N*M) where N and M are the lengths of s1 and s2, respectively",
@@ -203,7 +194,7 @@ const LCS: Command = Command {
         ("LCS key1 key2 LEN", "(integer) 6"),
     ],
     run: Run::Read(find_lcs),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn find_lcs(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

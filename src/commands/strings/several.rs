@@ -13,13 +13,14 @@ use crate::commands::facts::{
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[MGET, MSET, MSETEX, MSETNX];
 
+/// The facts that most commands of this file share.
+const STRING: Command = Command { categories: Categories::STRING, group: Group::String, ..Command::DEFAULTS };
+
 const MGET: Command = Command {
     name: "mget",
     arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::every(1, KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Returns the strings at several keys, all read at the same moment.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of keys to retrieve.",
@@ -31,7 +32,7 @@ const MGET: Command = Command {
         ("MGET key1 key2 nonexisting", "[\"Hello\", \"World\", (nil)]"),
     ],
     run: Run::Read(mget),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn mget(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -44,8 +45,6 @@ const MSET: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::every(2, KeyFlags::OW.and(KeyFlags::UPDATE))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Sets several keys to strings in one atomic step.",
     since: "1.0.1",
     complexity: "O(N) where N is the number of keys to set.",
@@ -53,7 +52,7 @@ const MSET: Command = Command {
     arguments: &[Argument::block("key_value", &[Argument::KEY, Argument::string("value")]).multiple()],
     example: &[("MSET key1 Hello key2 World", "OK"), ("GET key1", "\"Hello\""), ("GET key2", "\"World\"")],
     run: Run::Write(mset),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn mset(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -66,8 +65,6 @@ const MSETNX: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::every(2, KeyFlags::OW.and(KeyFlags::INSERT))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Sets several keys to strings in one atomic step, only if none of the keys is present.",
     since: "1.0.1",
     complexity: "O(N) where N is the number of keys to set.",
@@ -79,7 +76,7 @@ const MSETNX: Command = Command {
         ("MGET key1 key2 key3", "[\"Hello\", \"there\", (nil)]"),
     ],
     run: Run::Write(msetnx),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn msetnx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -118,8 +115,6 @@ const MSETEX: Command = Command {
     arity: Arity::AtLeast(4),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::counted(1, 2, KeyFlags::OW.and(KeyFlags::UPDATE))],
-    categories: Categories::STRING,
-    group: Group::String,
     summary: "Sets several keys to strings in one atomic step, with optional conditions and one shared expiry.",
     since: "8.4.0",
     complexity: "O(N) where N is the number of keys to set.",
@@ -137,7 +132,7 @@ const MSETEX: Command = Command {
         ("EXISTS key3", "(integer) 0"),
     ],
     run: Run::Write(msetex),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn msetex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

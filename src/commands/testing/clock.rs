@@ -7,10 +7,10 @@
 use crate::clock::{Clock, FIRST_MS, LAST_MS};
 use crate::resp::{Reply, Request, tree};
 
-use crate::commands::admin::introspection;
 use crate::commands::args;
 use crate::commands::error::Error;
 use crate::commands::execution::permission::check_enabled;
+use crate::commands::facts::help::reply_help;
 use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[CLOCK];
@@ -208,7 +208,7 @@ const CLOCK_HELP: Command = Command {
 
 fn help(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     check_gate(context)?;
-    Ok(introspection::help(&CLOCK, reply))
+    Ok(reply_help(&CLOCK, reply))
 }
 
 /// Whether `enable-clock-command` lets this client in.

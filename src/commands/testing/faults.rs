@@ -10,45 +10,40 @@ use crate::resp::{Reply, Request, tree};
 use crate::session::{Session, Wait};
 use crate::statistics::Count;
 
-use crate::commands::admin::introspection;
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::execution::permission::check_enabled;
+use crate::commands::facts::help::reply_help;
 use crate::commands::facts::lookup::{Registered, find_full};
-use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run};
+use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Traits};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[FAULT];
 
-/// Commands to which no fault applies: with these a client can always log in, and remove faults.
-const NEVER_STRUCK: &[&str] = &["auth", "fault", "hello", "quit", "reset"];
-
-/// Redis has no such commands: the version is Keyfast's own.
-const SINCE: &str = "0.1.0";
-/// The flags of all subcommands.
-const FLAGS: Flags =
-    Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE).and(Flags::NO_MULTI);
+/// What is the same for all of them. Redis has no such commands: the version is Keyfast's own.
+const FAULTS: Command = Command {
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE).and(Flags::NO_MULTI),
+    traits: Traits::NEVER_STRUCK,
+    is_system: true,
+    group: Group::Server,
+    since: "0.1.0",
+    ..Command::DEFAULTS
+};
 
 const FAULT: Command = Command {
     name: "fault",
     arity: Arity::AtLeast(2),
-    is_system: true,
-    group: Group::Server,
     summary: "Injects faults, to test clients; off unless `enable-fault-command` allows it.",
     subcommands: &[FAULT_ADD, FAULT_CLEAR, FAULT_DEL, FAULT_HELP, FAULT_LIST],
-    since: SINCE,
     complexity: "Depends on subcommand.",
     run: Run::Subcommands,
-    ..Command::DEFAULTS
+    flags: Flags::NONE,
+    ..FAULTS
 };
 
 const FAULT_ADD: Command = Command {
     name: "fault|add",
     arity: Arity::AtLeast(3),
-    flags: FLAGS,
-    is_system: true,
-    group: Group::Server,
     summary: "Adds a fault that applies to matching requests; returns its ID.",
-    since: SINCE,
     complexity: "O(1)",
     arguments: &[
         Argument::string("command").token("ON").optional(),
@@ -72,7 +67,7 @@ const FAULT_ADD: Command = Command {
         ("FAULT CLEAR", "(integer) 1"),
     ],
     run: Run::Server(add),
-    ..Command::DEFAULTS
+    ..FAULTS
 };
 
 fn add(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -159,15 +154,11 @@ fn error_line(mut text: Vec<u8>) -> Vec<u8> {
 const FAULT_LIST: Command = Command {
     name: "fault|list",
     arity: Arity::Exactly(2),
-    flags: FLAGS,
-    is_system: true,
-    group: Group::Server,
     summary: "Lists the faults, oldest first; one that has struck its last time has 0 times left.",
-    since: SINCE,
     complexity: "O(N) where N is the number of faults",
     example: &[("FAULT LIST", "[]")],
     run: Run::Server(list),
-    ..Command::DEFAULTS
+    ..FAULTS
 };
 
 fn list(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -200,16 +191,12 @@ fn describe(action: &Action) -> Vec<u8> {
 const FAULT_DEL: Command = Command {
     name: "fault|del",
     arity: Arity::Exactly(3),
-    flags: FLAGS,
-    is_system: true,
-    group: Group::Server,
     summary: "Removes a fault by its ID; requests that it has already delayed stay delayed.",
-    since: SINCE,
     complexity: "O(N) where N is the number of faults",
     arguments: &[Argument::integer("id")],
     example: &[("FAULT DEL 999999", "(integer) 0")],
     run: Run::Server(del),
-    ..Command::DEFAULTS
+    ..FAULTS
 };
 
 fn del(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -221,11 +208,7 @@ fn del(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
 const FAULT_CLEAR: Command = Command {
     name: "fault|clear",
     arity: Arity::Exactly(2),
-    flags: FLAGS,
-    is_system: true,
-    group: Group::Server,
     summary: "Removes all faults and ends their delays; returns the number of faults removed.",
-    since: SINCE,
     complexity: "O(N) where N is the number of faults and of delayed requests",
     example: &[
         ("FAULT CLEAR", "(integer) 0"),
@@ -233,7 +216,7 @@ const FAULT_CLEAR: Command = Command {
         ("FAULT CLEAR", "(integer) 1"),
     ],
     run: Run::Server(clear),
-    ..Command::DEFAULTS
+    ..FAULTS
 };
 
 fn clear(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -242,15 +225,16 @@ fn clear(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
 }
 
 const FAULT_HELP: Command = Command {
-    flags: FLAGS,
-    is_system: true,
+    flags: FAULTS.flags,
+    traits: FAULTS.traits,
+    is_system: FAULTS.is_system,
     run: Run::Server(help),
-    ..Command::help("fault|help", SINCE, || &FAULT)
+    ..Command::help("fault|help", FAULTS.since, || &FAULT)
 };
 
 fn help(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     check_gate(context)?;
-    Ok(introspection::help(&FAULT, reply))
+    Ok(reply_help(&FAULT, reply))
 }
 
 /// Whether `enable-fault-command` lets this client in.
@@ -260,7 +244,7 @@ fn check_gate(context: &Context<'_, '_>) -> Result<()> {
 }
 
 fn is_never_struck(command: &Command) -> bool {
-    NEVER_STRUCK.contains(&command.name.split('|').next().unwrap_or_default())
+    command.traits.contains(Traits::NEVER_STRUCK)
 }
 
 /// The outcome of a fault for a request.
@@ -311,7 +295,6 @@ pub fn strike(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::facts::lookup::own_names;
 
     #[test]
     fn an_error_has_a_code_word() {
@@ -330,10 +313,5 @@ mod tests {
             let line = error_line(text.as_bytes().to_vec());
             assert_eq!(String::from_utf8(line).unwrap(), expected, "{text:?}");
         }
-    }
-
-    #[test]
-    fn what_is_never_struck_are_commands() {
-        assert!(NEVER_STRUCK.iter().all(|name| find_full(own_names(), name.as_bytes()).is_some()));
     }
 }

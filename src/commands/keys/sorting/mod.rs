@@ -11,9 +11,9 @@ mod order;
 mod pattern;
 
 use crate::commands::amounts;
-use crate::commands::connection::tracking::remember;
 use crate::commands::error::Error;
 use crate::commands::execution::permission::may_read_all_keys;
+use crate::commands::execution::tracking::remember;
 use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySearch, KeySpec,
     Result, Run,

@@ -1,0 +1,46 @@
+//! Remembers what clients read that have copies of keys (CLIENT TRACKING).
+
+use crate::commands::facts::lookup::{Registered, resolve};
+use crate::commands::facts::{Command, Flags, Run, Scope, Traits};
+use crate::instance::Instance;
+use crate::resp::Request;
+use crate::session::Session;
+
+/// Records the keys that a script declares, before it runs for a client that tracks keys.
+pub(in crate::commands) fn prepare(session: &mut Session, command: &Command, request: Request<'_>) {
+    if let (Some(tracks), Scope::Script) = (&mut session.tracking, command.scope) {
+        tracks.declare(command.keys_of(request).map(|(key, _)| key));
+    }
+}
+
+/// Remembers what a command has read, before its shards are free. Of a script that has read anything all
+/// keys are remembered that it declares, as in Redis.
+#[cold]
+pub fn remember(instance: &Instance, session: &mut Session, command: &Command, request: Request<'_>) {
+    let Some(tracks) = &mut session.tracking else { return };
+    if command.scope == Scope::Script {
+        tracks.script_ended();
+        return;
+    }
+    if matches!(command.run, Run::Read(_)) || command.flags.contains(Flags::READONLY) {
+        let keys = command.keys_of(request).map(|(key, _)| key);
+        let keys_max = instance.config.tracking_table_max_keys.size();
+        let outbox = &mut session.outbox;
+        let comes_late =
+            |tracker, key: &[u8]| outbox.as_mut().is_some_and(|outbox| outbox.add_read(tracker, key));
+        instance.tracking.remember(tracks, keys, comes_late, keys_max, &instance.clients);
+    }
+}
+
+/// Called after a request of a client that may track keys. What CLIENT CACHING has said holds for the next
+/// command, or the next transaction; the commands of CLIENT are no such commands.
+pub fn answered(session: &mut Session, found: Option<&'static Registered>, request: Request<'_>) {
+    let is_queuing = session.queue.is_some();
+    let Some(tracks) = &mut session.tracking else { return };
+    tracks.has_read = false;
+    let resolved = found.and_then(|registered| resolve(registered, request).ok());
+    let keeps_caching = found.is_some_and(|found| found.command.traits.contains(Traits::KEEPS_CACHING));
+    let is_about_client =
+        keeps_caching && resolved.is_some_and(|resolved| !matches!(resolved.command.run, Run::Subcommands));
+    tracks.is_exception &= is_queuing || is_about_client;
+}
