@@ -15,9 +15,9 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::Signal;
 
 use super::options::Options;
+use super::plain_text;
 use super::replies::{Decoder, Message};
 use super::tls::{self, Refusal};
-use crate::files::reason;
 
 /// How often an idle connection is tested. Redis: `REDIS_CLI_KEEPALIVE_INTERVAL`.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -167,9 +167,4 @@ async fn open(options: &Options) -> Result<Box<dyn Stream>, String> {
             }
         },
     }
-}
-
-/// The system's text of an error, without Rust's additions.
-pub(super) fn plain_text(error: &io::Error) -> String {
-    reason(error).trim_start_matches("failed to lookup address information: ").to_owned()
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::connection::plain_text;
+use super::plain_text;
 use super::session::Session;
 use super::{Result, Stop};
 

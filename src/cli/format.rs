@@ -5,22 +5,9 @@
 
 use std::io::{self, Write};
 
-use super::options::Options;
+use super::options::{Options, Output};
 use super::quoting::{write_json, write_quoted, write_quoted_json};
 use super::replies::{Kind, Message};
-
-/// How replies are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Output {
-    /// For people: types are named, strings quoted, members numbered.
-    Standard,
-    /// The bytes as they came.
-    Raw,
-    Csv,
-    Json,
-    /// JSON in ASCII.
-    QuotedJson,
-}
 
 /// Prints a reply and what follows it.
 pub(super) fn write_reply(out: &mut impl Write, reply: &Message, options: &Options) -> io::Result<()> {

@@ -2,13 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::rc::Rc;
 
 use super::options::version;
 use super::replies::Message;
-use super::session::Session;
 use super::terminal;
-use super::{Result, say};
 use crate::resp::request::words;
 
 /// The documentation of all commands.
@@ -30,46 +27,27 @@ struct Entry {
     group: String,
 }
 
-/// The help of a session, fetched once. It is empty if the server does not send it.
-pub(super) fn of(session: &mut Session) -> Rc<Help> {
-    if let Some(help) = &session.help {
-        return Rc::clone(help);
-    }
-    let help = match session.ask(&["COMMAND", "DOCS"]) {
-        Ok(Message::Error(_)) | Err(_) => Help::default(),
-        Ok(reply) => Help::of(&reply),
-    };
-    Rc::clone(session.help.insert(Rc::new(help)))
-}
-
-/// Prints help: in general, for `@group`, or for all commands that begin with the given words.
-pub(super) fn print(session: &mut Session, asked: &[Vec<u8>]) -> Result<()> {
-    if asked.is_empty() {
-        return say(format_args!(
-            "{}\n\
-             To get help about Redis commands type:\n      \
-             \"help @<group>\" to get a list of commands in <group>\n      \
-             \"help <command>\" for help on <command>\n      \
-             \"help <tab>\" to get a list of possible help topics\n      \
-             \"quit\" to exit\n\
-             \n\
-             To set redis-cli preferences:\n      \
-             \":set hints\" enable online hints\n      \
-             \":set nohints\" disable online hints\n\
-             Set your preferences in ~/.redisclirc",
-            version()
-        ));
-    }
-    if !session.is_connected() {
-        session.connect_quietly()?;
-    }
-    let help = of(session);
-    let asked: Vec<_> = asked.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    Ok(help.write(&mut io::stdout().lock(), &asked)?)
+/// What `help` alone prints.
+pub(super) fn general() -> String {
+    format!(
+        "{}\n\
+         To get help about Redis commands type:\n      \
+         \"help @<group>\" to get a list of commands in <group>\n      \
+         \"help <command>\" for help on <command>\n      \
+         \"help <tab>\" to get a list of possible help topics\n      \
+         \"quit\" to exit\n\
+         \n\
+         To set redis-cli preferences:\n      \
+         \":set hints\" enable online hints\n      \
+         \":set nohints\" disable online hints\n\
+         Set your preferences in ~/.redisclirc",
+        version()
+    )
 }
 
 impl Help {
-    fn of(docs: &Message) -> Help {
+    /// The documentation in a reply of COMMAND DOCS.
+    pub(super) fn of(docs: &Message) -> Help {
         let mut help = Help::default();
         for (name, facts) in docs.pairs() {
             help.add(vec![text(name).to_uppercase()], facts);
@@ -100,7 +78,8 @@ impl Help {
         self.entries.push(entry);
     }
 
-    fn write(&self, out: &mut impl Write, asked: &[String]) -> io::Result<()> {
+    /// Prints what is known of a group, or of all commands that begin with the given words.
+    pub(super) fn write(&self, out: &mut impl Write, asked: &[String]) -> io::Result<()> {
         let group = asked[0].strip_prefix('@');
         for entry in &self.entries {
             let is_asked_for = match group {

@@ -4,12 +4,11 @@ use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 use std::thread;
 
-use super::format::Output;
-use super::options::Measure;
+use super::options::{Measure, Output};
 use super::quoting::{shown, write_quoted};
 use super::replies::{Kind, Message};
-use super::session::{Session, is_terminal};
-use super::terminal::{Shown, complain};
+use super::session::Session;
+use super::terminal::{Shown, complain, is_terminal};
 use super::{Result, Stop, say};
 use crate::progress::{Indicator, Progress, Unit};
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Result;
-use super::format::Output;
+use super::options::Output;
 use super::session::Session;
 
 /// How long `--latency` measures, and `--latency-dist` per line, if `-i` does not say it.

@@ -33,6 +33,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::files::reason;
 use crate::progress::{allow_bars, beside_bar};
 
 use options::{LastArgument, Mode, Options, Parsed};
@@ -190,12 +191,17 @@ fn say(line: impl Display) -> Result<()> {
     })?)
 }
 
+/// The system's text of an error, without Rust's additions.
+fn plain_text(error: &io::Error) -> String {
+    reason(error).trim_start_matches("failed to lookup address information: ").to_owned()
+}
+
 fn read_input() -> Result<Vec<u8>> {
     let mut input = Vec::new();
     match io::stdin().lock().read_to_end(&mut input) {
         Ok(_) => Ok(input),
         Err(error) => {
-            eprintln!("Reading from standard input: {}", connection::plain_text(&error));
+            eprintln!("Reading from standard input: {}", plain_text(&error));
             Err(Stop::Exit(1))
         }
     }

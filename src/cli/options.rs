@@ -6,7 +6,6 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::format::Output;
 use super::quoting::unquote;
 
 /// The environment variable with the password.
@@ -99,6 +98,19 @@ pub(super) enum Measure {
     Elements,
     /// By its memory, from this many samples of its elements; `None` lets the server choose.
     Memory(Option<u64>),
+}
+
+/// How replies are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Output {
+    /// For people: types are named, strings quoted, members numbered.
+    Standard,
+    /// The bytes as they came.
+    Raw,
+    Csv,
+    Json,
+    /// JSON in ASCII.
+    QuotedJson,
 }
 
 /// The options of TLS.
@@ -490,7 +502,7 @@ impl Options {
     }
 
     fn new() -> Options {
-        let is_terminal = super::session::is_terminal();
+        let is_terminal = super::terminal::is_terminal();
         Options {
             host: "127.0.0.1".to_owned(),
             port: 6379,

@@ -16,7 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::connection::{Failure, plain_text, receive};
+use super::connection::{Failure, receive};
+use super::plain_text;
 use super::replies::{Decoder, Message};
 use super::session::{Session, request};
 use super::terminal::complain;

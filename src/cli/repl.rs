@@ -19,9 +19,9 @@ use rustyline::history::MemHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
-use super::connection::plain_text;
-use super::format::Output;
-use super::help::{self, Help};
+use super::help::Help;
+use super::options::Output;
+use super::plain_text;
 use super::session::{Session, is_word};
 use super::{Result, Stop, say};
 use crate::files::replace;
@@ -69,7 +69,7 @@ fn read_lines(session: &mut Session) -> Result<()> {
 fn edit_lines(session: &mut Session) -> Result<()> {
     let has_hints = Rc::new(Cell::new(true));
     set_preferences(&has_hints)?;
-    let help = if session.is_connected() { help::of(session) } else { Rc::default() };
+    let help = if session.is_connected() { session.help() } else { Rc::default() };
     let failed = |error: ReadlineError| {
         eprintln!("Error: {error}");
         Stop::Exit(1)

@@ -3,29 +3,26 @@
 //! A lost connection is opened again, with the same password, database and protocol. Changes by commands
 //! (SELECT, MULTI, RESET …) are noted, for the prompt and for a new connection.
 
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, Write};
 use std::rc::Rc;
-use std::{env, thread};
+use std::thread;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::connection::{Connection, Failure};
-use super::format::{Output, write_invalidated, write_raw, write_reply};
-use super::help::Help;
-use super::options::{Options, Wanted};
+use super::format::{write_invalidated, write_raw, write_reply};
+use super::help::{self, Help};
+use super::options::{Options, Output, Wanted};
 use super::replies::{Kind, Message};
-use super::terminal::{Shown, complain};
+use super::terminal::{Shown, complain, is_terminal};
 use super::{Result, Stop, say};
-
-/// The environment variable that makes the client treat standard output as a terminal. Redis: the same.
-const TERMINAL_VARIABLE: &str = "FAKETTY";
 
 /// The connection to a server and the state around it.
 pub(super) struct Session {
     pub(super) options: Options,
     /// The documentation of commands, once it was fetched.
-    pub(super) help: Option<Rc<Help>>,
+    help: Option<Rc<Help>>,
     runtime: Rc<Runtime>,
     connection: Option<Connection>,
     /// Ctrl-C, if it does not end the program.
@@ -56,11 +53,6 @@ enum Pushes<'a> {
     AsReplies,
     /// Treat a push as the reply if it confirms this command.
     Confirming(&'a [u8]),
-}
-
-/// Whether standard output counts as a terminal.
-pub(super) fn is_terminal() -> bool {
-    io::stdout().is_terminal() || env::var_os(TERMINAL_VARIABLE).is_some()
 }
 
 /// A command in RESP.
@@ -291,10 +283,35 @@ impl Session {
         out.flush()
     }
 
+    /// The documentation of commands, fetched once. It is empty if the server does not send it.
+    pub(super) fn help(&mut self) -> Rc<Help> {
+        if let Some(help) = &self.help {
+            return Rc::clone(help);
+        }
+        let help = match self.ask(&["COMMAND", "DOCS"]) {
+            Ok(Message::Error(_)) | Err(_) => Help::default(),
+            Ok(reply) => Help::of(&reply),
+        };
+        Rc::clone(self.help.insert(Rc::new(help)))
+    }
+
+    /// Prints help: in general, for `@group`, or for all commands that begin with the given words.
+    fn print_help(&mut self, asked: &[Vec<u8>]) -> Result<()> {
+        if asked.is_empty() {
+            return say(help::general());
+        }
+        if !self.is_connected() {
+            self.connect_quietly()?;
+        }
+        let help = self.help();
+        let asked: Vec<_> = asked.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        Ok(help.write(&mut io::stdout().lock(), &asked)?)
+    }
+
     /// Sends a command `repeat` times, for ever if negative, and prints the replies.
     pub(super) fn issue(&mut self, command: &[Vec<u8>], repeat: i64) -> Result<()> {
         if is_word(command.first(), "help") || is_word(command.first(), "?") {
-            return super::help::print(self, &command[1..]);
+            return self.print_help(&command[1..]);
         }
         if self.connection.is_none() && !self.connect()? {
             return Err(Stop::Lost);

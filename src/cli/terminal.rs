@@ -5,10 +5,19 @@
 //! every user who looks at it. On a terminal control characters are printed as `\x1b`, in every output
 //! format. Output to a file or a pipe is unchanged, as redis-cli leaves it everywhere.
 
+use std::env;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
 use crate::progress::beside_bar;
+
+/// The environment variable that makes the client treat standard output as a terminal. Redis: the same.
+const TERMINAL_VARIABLE: &str = "FAKETTY";
+
+/// Whether standard output counts as a terminal.
+pub(super) fn is_terminal() -> bool {
+    io::stdout().is_terminal() || env::var_os(TERMINAL_VARIABLE).is_some()
+}
 
 /// A writer that makes control characters visible if it writes to a terminal. Line breaks and tabs stay.
 pub(super) struct Shown<W> {

@@ -23,8 +23,8 @@ use tokio_rustls::rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
 };
 
-use super::connection::plain_text;
 use super::options::TlsOptions;
+use super::plain_text;
 use crate::certificates::{Validity, read_certificates, read_key, why_refused, why_untrusted};
 use crate::files::NamedFile;
 

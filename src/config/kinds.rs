@@ -2,7 +2,6 @@
 //! a value is printed.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -14,6 +13,7 @@ use crate::resp::number::parse_integer;
 
 use super::bytes::parse_bytes;
 use super::limits::{self, ClientClass, OutputLimit};
+use super::refusal::{Refusal, place_among};
 use super::{lists, points, texts};
 
 /// What values a parameter takes.
@@ -110,22 +110,6 @@ pub(super) enum Value {
     Choice(usize),
     /// The limits of some classes of clients.
     Limits(Vec<(ClientClass, OutputLimit)>),
-}
-
-/// Why a value was refused. The text is that of Redis, without the parameter's name.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Refusal(pub(super) String);
-
-impl From<&str> for Refusal {
-    fn from(why: &str) -> Refusal {
-        Refusal(why.to_owned())
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 impl Kind {
@@ -264,12 +248,6 @@ fn parse_octal(text: &[u8], max: i64) -> Result<Value, Refusal> {
     let number = number.ok_or("argument couldn't be parsed as an octal number")?;
     let beyond = |_| Refusal(format!("argument must be between 0 and {max:o} inclusive"));
     within(number, 0, max).map_err(beyond)
-}
-
-/// The place of a word among those that a parameter takes, in any case.
-pub(super) fn place_among(text: &[u8], words: &[&str]) -> Result<usize, Refusal> {
-    let place = words.iter().position(|word| word.as_bytes().eq_ignore_ascii_case(text));
-    place.ok_or_else(|| Refusal(format!("argument(s) must be one of the following: {}", words.join(", "))))
 }
 
 /// Finds a directory; a relative path begins in `base`.

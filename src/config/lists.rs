@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use super::kinds::{Refusal, place_among};
+use super::refusal::{Refusal, place_among};
 
 /// Addresses of one parameter. Redis: `CONFIG_BINDADDR_MAX`.
 const ADDRESSES_MAX: usize = 16;

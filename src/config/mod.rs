@@ -16,6 +16,7 @@ mod kinds;
 mod limits;
 mod lists;
 mod points;
+mod refusal;
 pub mod rewrite;
 mod settings;
 pub mod table;
@@ -28,11 +29,12 @@ use std::path::{Path, PathBuf};
 use crate::files::NamedFile;
 
 pub use fields::{Choice, Flag, Integer, Text};
+pub use kinds::Kind;
 use kinds::Value;
-pub use kinds::{Kind, Refusal};
 pub use limits::{ClientClass, OutputLimit, OutputLimits};
 pub use lists::print_percentile;
 pub use points::SavePoint;
+pub use refusal::Refusal;
 pub use settings::Config;
 pub use table::words::{
     APPEND_FSYNC, ENABLED_FOR, EVICTION_POLICIES, LOG_FORMATS, LOG_LEVELS, OOM_SCORE_ADJUSTMENTS,

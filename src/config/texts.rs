@@ -1,6 +1,6 @@
 //! Checks of texts that have a form: host names, versions, and the template of the process's title.
 
-use super::kinds::Refusal;
+use super::refusal::Refusal;
 
 /// A host name is shorter than this. Redis: `NET_HOST_STR_LEN`.
 const HOSTNAME_BYTES_BELOW: usize = 256;

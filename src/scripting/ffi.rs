@@ -14,14 +14,14 @@
 //! - Functions of Lua that may raise an error leave by a jump to the next `lua_pcall`: that of mlua, or that
 //!   of [`Runner::run`]. So they are called only where no value waits to be dropped: all values that own
 //!   memory live within [`ask`], which calls none of these functions.
-//! - A [`Runner`] belongs to the Lua that it was made for, and stays with it: an [`Interpreter`] has both. It
+//! - A [`Runner`] belongs to the Lua that it was made for, and stays with it: an interpreter has both. It
 //!   runs nothing while Lua runs something else.
 //! - The tables that are lent to scripts go only to scripts that do nothing but read their items, as the
 //!   bytecode shows ([`only_looks`](super::bytecode::only_looks)). No other script ever gets them.
 //! - No panic may leave a function that Lua calls: [`ask`] catches it.
 //! - The functions of `lua/additions.h` are called as that file says. [`Functions::write`] is never given to
 //!   scripts: it writes tables that are read-only to them.
-//! - An [`Interpreter`] moves between threads as a whole. All references to its Lua are in it or in that Lua,
+//! - An interpreter moves between threads as a whole. All references to its Lua are in it or in that Lua,
 //!   and it returns none to its callers. mlua counts these references without locks; its locks would only
 //!   repeat the one that the caller holds anyway.
 
@@ -38,9 +38,8 @@ use mlua::ffi::{self, lua_State};
 use mlua::{Function, Lua, Result, Table, Value};
 
 use super::host::Host;
-use super::interpreter::Interpreter;
-use super::values::push_number;
 use crate::resp::number::parse_integer;
+use crate::resp::shortest::write_shortest;
 use crate::resp::{OwnedRequest, Protocol, Request};
 
 unsafe extern "C-unwind" {
@@ -128,8 +127,17 @@ impl Given<'_> {
     }
 }
 
-// SAFETY: see above: everything that must stay on one thread at a time moves with it.
-unsafe impl Send for Interpreter {}
+/// Appends a number to a request, in few digits. Returns whether there was room.
+fn push_number(request: &mut OwnedRequest, number: f64) -> bool {
+    /// Integers below this are printed with all their digits.
+    const PLAIN_MAX: f64 = 1e18;
+    if number.trunc() == number && number.abs() < PLAIN_MAX {
+        return request.push(itoa::Buffer::new().format(number as i64).as_bytes());
+    }
+    let mut text = Vec::new();
+    write_shortest(&mut text, number);
+    request.push(&text)
+}
 
 /// Makes the functions for an interpreter.
 pub(super) fn functions(lua: &Lua) -> Result<Functions> {

@@ -9,40 +9,16 @@ use std::time::Duration;
 
 use super::Scripting;
 use super::loader::Loader;
-use super::shebang::Flags;
+pub use super::registered::{BYTES_MAX, FUNCTIONS_MAX, Function};
+use super::registered::{Text, valid_name};
 use crate::resp::OwnedRequest;
 
 /// The most libraries. Redis has no limit; here a change takes time for each library.
 pub const LIBRARIES_MAX: usize = 1_000;
-/// The most functions of all libraries together; a change takes time for each.
-pub const FUNCTIONS_MAX: usize = 10_000;
-/// The most bytes of all libraries: their code and the facts about their functions.
-pub const BYTES_MAX: usize = 64 << 20;
 /// How long a library may take to register its functions. Redis: the same.
 const LOAD_TIME_MAX: Duration = Duration::from_millis(500);
 /// How long loading all libraries of a payload may take, or each library of a file. Redis has no limit.
 const RESTORE_TIME_MAX: Duration = Duration::from_secs(5);
-
-/// The text of an error, from its code on.
-type Text = Vec<u8>;
-
-/// A function that a library has registered.
-#[derive(Debug)]
-pub struct Function {
-    /// The function's name; case does not matter.
-    pub name: String,
-    /// The author's description.
-    pub description: Option<Vec<u8>>,
-    /// What the function may do.
-    pub flags: Flags,
-}
-
-impl Function {
-    /// Bytes of the facts about this function.
-    pub(super) fn bytes(&self) -> usize {
-        self.name.len() + self.description.as_ref().map_or(0, Vec::len)
-    }
-}
 
 /// A library that has been loaded.
 #[derive(Debug)]
@@ -209,22 +185,6 @@ impl Header<'_> {
             return Err([b"ERR Engine '", engine, b"' not found"].concat());
         }
         Ok(Header { name, code: &text[end..] })
-    }
-}
-
-const INVALID_NAME: &str = "ERR Library names can only contain letters, numbers, or underscores(_) and must \
-                            be at least one character long";
-
-/// Checks the name of a library or a function.
-///
-/// # Errors
-///
-/// If the name has other characters than letters, digits and `_`.
-pub(super) fn valid_name(name: &[u8]) -> Result<String, Text> {
-    let is_valid = !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-    match std::str::from_utf8(name) {
-        Ok(name) if is_valid => Ok(name.to_owned()),
-        _ => Err(INVALID_NAME.into()),
     }
 }
 

@@ -15,7 +15,7 @@ use super::libraries;
 use super::loader::Loader;
 use super::raised::Raised;
 use super::redis_table;
-use super::running::Killed;
+use super::running::{Failure, Killed, Tick};
 use super::sandbox::{self, place_of, with_room};
 use super::shebang::Flags;
 use super::values::Answer;
@@ -37,9 +37,6 @@ const TEXT_BYTES_MAX: usize = 4 << 20;
 const KEPT_GARBAGE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of capacity that a buffer may keep for the next script.
 const KEPT_BYTES_MAX: usize = 64 << 10;
-
-/// Called at intervals while a script runs. An error ends the script.
-pub(super) type Tick = Arc<dyn Fn() -> std::result::Result<(), Killed> + Send + Sync>;
 
 /// The interpreter and its cached scripts.
 pub struct Interpreter {
@@ -141,14 +138,10 @@ impl fmt::Debug for Invocation<'_> {
 /// The position of the first key in a request.
 const FIRST_KEY: usize = 3;
 
-/// Why a script failed.
-#[derive(Debug)]
-pub struct Failure {
-    /// The error's text, from its code on.
-    pub text: Vec<u8>,
-    /// Whether it is a command's error, which has been counted.
-    pub is_counted: bool,
-}
+// SAFETY: all references to its Lua are in it or in that Lua: what must stay on one thread at a time moves with
+// it. See `ffi`.
+#[allow(unsafe_code)]
+unsafe impl Send for Interpreter {}
 
 impl Interpreter {
     /// An interpreter that calls `tick` at intervals while a script runs.

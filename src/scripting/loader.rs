@@ -13,9 +13,9 @@ use mlua::{Function, Lua, LuaString, MultiValue, Result, Table, Value};
 use parking_lot::Mutex;
 
 use super::ffi;
-use super::functions::{self, BYTES_MAX, FUNCTIONS_MAX};
 use super::libraries;
 use super::raised::Raised;
+use super::registered::{self, BYTES_MAX, FUNCTIONS_MAX};
 use super::sandbox::{World, with_room};
 use super::shebang::Flags;
 
@@ -63,7 +63,7 @@ pub(super) struct Loader {
 /// The functions that the library has registered so far.
 #[derive(Debug, Default)]
 struct Registration {
-    functions: Vec<functions::Function>,
+    functions: Vec<registered::Function>,
     /// Their names in lower case.
     names: HashSet<String>,
     bytes: usize,
@@ -106,7 +106,7 @@ impl Loader {
     /// # Errors
     ///
     /// With the text of Redis.
-    pub(super) fn load(&mut self, code: &[u8]) -> std::result::Result<Vec<functions::Function>, Vec<u8>> {
+    pub(super) fn load(&mut self, code: &[u8]) -> std::result::Result<Vec<registered::Function>, Vec<u8>> {
         *self.registration.lock() = Some(Registration::default());
         let loaded = self.call(code);
         let registration = self.registration.lock().take().unwrap_or_default();
@@ -232,19 +232,19 @@ fn text(lua: &Lua, value: &Value) -> Result<Option<Vec<u8>>> {
 }
 
 /// Reads the arguments `name, function`.
-fn positional(lua: &Lua, name: &Value, callback: &Value) -> Result<(functions::Function, Function)> {
+fn positional(lua: &Lua, name: &Value, callback: &Value) -> Result<(registered::Function, Function)> {
     let Some(name) = text(lua, name)? else {
         return Err(Raised::reply("ERR first argument to redis.register_function must be a string"));
     };
     let Value::Function(callback) = callback else {
         return Err(Raised::reply("ERR second argument to redis.register_function must be a function"));
     };
-    let name = functions::valid_name(&name).map_err(Raised::reply)?;
-    Ok((functions::Function { name, description: None, flags: Flags::default() }, callback.clone()))
+    let name = registered::valid_name(&name).map_err(Raised::reply)?;
+    Ok((registered::Function { name, description: None, flags: Flags::default() }, callback.clone()))
 }
 
 /// Reads the argument table with named fields.
-fn named(lua: &Lua, arguments: &Value) -> Result<(functions::Function, Function)> {
+fn named(lua: &Lua, arguments: &Value) -> Result<(registered::Function, Function)> {
     let Value::Table(arguments) = arguments else {
         return Err(Raised::reply(
             "ERR calling redis.register_function with a single argument is only applicable to Lua table \
@@ -278,8 +278,8 @@ fn named(lua: &Lua, arguments: &Value) -> Result<(functions::Function, Function)
         |what: &str| Raised::reply(format!("ERR redis.register_function must get a {what} argument"));
     let name = name.ok_or_else(|| missing("function name"))?;
     let callback = callback.ok_or_else(|| missing("callback"))?;
-    let name = functions::valid_name(&name).map_err(Raised::reply)?;
-    Ok((functions::Function { name, description, flags }, callback))
+    let name = registered::valid_name(&name).map_err(Raised::reply)?;
+    Ok((registered::Function { name, description, flags }, callback))
 }
 
 fn named_text(lua: &Lua, name: &str, value: &Value) -> Result<Vec<u8>> {

@@ -5,7 +5,7 @@
 //! [`Host`], so that no code here knows a command; [`ffi`] connects the two. [`sandbox`] is the environment
 //! of scripts. [`values`] turns replies into Lua values and Lua values into replies. [`libraries`] are those
 //! that Redis gives to scripts, and [`random`] is their random numbers. [`functions`] has the libraries of
-//! functions, and [`loader`] compiles them. [`running`] lets other threads see and kill the running script.
+//! functions, [`registered`] is one of these, and [`loader`] compiles them. [`running`] lets other threads see and kill the running script.
 
 mod bytecode;
 mod ffi;
@@ -17,6 +17,7 @@ mod loader;
 mod raised;
 mod random;
 mod redis_table;
+mod registered;
 pub mod running;
 mod sandbox;
 pub mod shebang;
@@ -33,7 +34,8 @@ use tokio::sync::Notify;
 
 use functions::Libraries;
 pub use host::{Host, Refused};
-pub use interpreter::{Callable, Failure, Interpreter, Invocation, Known};
+pub use interpreter::{Callable, Interpreter, Invocation, Known};
+pub use running::Failure;
 use running::Running;
 
 /// The scripting of one server.

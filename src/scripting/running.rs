@@ -97,6 +97,18 @@ pub enum Unkilled {
 #[derive(Debug)]
 pub struct Killed(pub &'static str);
 
+/// Called at intervals while a script runs. An error ends the script.
+pub(super) type Tick = Arc<dyn Fn() -> std::result::Result<(), Killed> + Send + Sync>;
+
+/// Why a script failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// The error's text, from its code on.
+    pub text: Vec<u8>,
+    /// Whether it is a command's error, which has been counted.
+    pub is_counted: bool,
+}
+
 /// Ends a time limit when it is dropped.
 #[derive(Debug)]
 pub struct Limit<'a>(&'a Running);

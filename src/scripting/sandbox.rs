@@ -122,10 +122,9 @@ pub(super) fn build(redis: impl FnOnce(&Lua) -> Result<Table>) -> Result<World> 
     for name in ["coroutine", "math", "string", "table"] {
         shared.raw_set(name, globals.raw_get::<Table>(name)?)?;
     }
-    shared.raw_set("bit", libraries::bit(&lua)?)?;
-    shared.raw_set("cjson", libraries::cjson(&lua)?)?;
-    shared.raw_set("cmsgpack", libraries::cmsgpack(&lua)?)?;
-    shared.raw_set("struct", libraries::structs(&lua)?)?;
+    for (name, library) in libraries::all(&lua)? {
+        shared.raw_set(name, library)?;
+    }
     shared.raw_set("redis", &redis)?;
     shared.raw_set("server", &redis)?;
     let note_place = lua.create_function(|lua, error: Value| note_place(lua, error))?;

@@ -3,28 +3,14 @@
 use mlua::{Function, Result, Table, Value};
 
 use super::host::Host;
-use super::interpreter::{Failure, Tick};
 use super::libraries;
-use super::running::Killed;
-use crate::resp::shortest::write_shortest;
-use crate::resp::{Nested, OwnedRequest, Reply, Sent};
+use super::running::{Failure, Killed, Tick};
+use crate::resp::{Nested, Reply, Sent};
 
 /// The deepest nesting of a value that becomes a reply. The error's text is that of Redis, where the Lua
 /// stack is the limit.
 const DEPTH_MAX: usize = 1000;
 const TOO_DEEP: &[u8] = b"ERR reached lua stack limit";
-
-/// Appends a number to a request, in few digits. Returns whether there was room.
-pub(super) fn push_number(request: &mut OwnedRequest, number: f64) -> bool {
-    /// Integers below this are printed with all their digits.
-    const PLAIN_MAX: f64 = 1e18;
-    if number.trunc() == number && number.abs() < PLAIN_MAX {
-        return request.push(itoa::Buffer::new().format(number as i64).as_bytes());
-    }
-    let mut text = Vec::new();
-    write_shortest(&mut text, number);
-    request.push(&text)
-}
 
 /// The most bytes of a script's reply. One table may contain another a million times.
 const REPLY_BYTES_MAX: usize = 512 << 20;

@@ -77,13 +77,14 @@ fn is_a_long_text(line: &str) -> bool {
 }
 
 #[test]
-fn unsafe_is_in_six_rooms() {
-    const ROOMS: [&str; 6] = [
+fn unsafe_is_in_seven_rooms() {
+    const ROOMS: [&str; 7] = [
         "src/allocator.rs",
         "src/host_names.rs",
         "src/keyspace/store/entry.rs",
         "src/resident.rs",
         "src/scripting/ffi.rs",
+        "src/scripting/interpreter.rs",
         "src/server/title.rs",
     ];
     let keyword = ["unsafe", " "].concat();
@@ -175,7 +176,7 @@ fn compared_words(code: &str) -> Vec<&str> {
 }
 
 /// Folders whose files still use each other in circles.
-const TANGLED: &[&str] = &["cli", "config", "keyspace", "scripting", "scripting/libraries"];
+const TANGLED: &[&str] = &["keyspace"];
 
 #[test]
 fn files_of_a_folder_do_not_use_each_other_in_circles() {

@@ -15,8 +15,16 @@ mod observed;
 mod raise;
 mod structs;
 
-pub(super) use bit::bit;
-pub(super) use cjson::cjson;
-pub(super) use cmsgpack::cmsgpack;
+use mlua::{Lua, Result, Table};
+
 pub(super) use raise::{Call, catch_as_values, text_of, value_of};
-pub(super) use structs::structs;
+
+/// The libraries, with the names under which scripts know them.
+pub(super) fn all(lua: &Lua) -> Result<[(&'static str, Table); 4]> {
+    Ok([
+        ("bit", bit::bit(lua)?),
+        ("cjson", cjson::cjson(lua)?),
+        ("cmsgpack", cmsgpack::cmsgpack(lua)?),
+        ("struct", structs::structs(lua)?),
+    ])
+}

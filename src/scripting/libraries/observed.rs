@@ -32,10 +32,9 @@ fn interpreter() -> mlua::Result<Lua> {
     let lua = Lua::new();
     super::catch_as_values(&lua)?;
     let globals = lua.globals();
-    globals.raw_set("bit", super::bit(&lua)?)?;
-    globals.raw_set("cjson", super::cjson(&lua)?)?;
-    globals.raw_set("cmsgpack", super::cmsgpack(&lua)?)?;
-    globals.raw_set("struct", super::structs(&lua)?)?;
+    for (name, library) in super::all(&lua)? {
+        globals.raw_set(name, library)?;
+    }
     Ok(lua)
 }
 
