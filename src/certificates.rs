@@ -8,6 +8,8 @@ use std::fs::File;
 use std::io::Read;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use der::asn1::{AnyRef, ContextSpecific, GeneralizedTime, UtcTime};
+use der::{Decode, SliceReader, Tag, TagNumber, Tagged};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{CertificateError, Error};
@@ -146,22 +148,20 @@ pub struct Validity {
 impl Validity {
     /// Reads them from a certificate in DER. Returns `None` if it is damaged.
     pub fn of(certificate: &[u8]) -> Option<Validity> {
-        let (certificate, _) = element(certificate, SEQUENCE)?;
-        let (mut signed, _) = element(certificate, SEQUENCE)?;
-        let mut version = 1;
-        if let Some((explicit, rest)) = element(signed, VERSION) {
-            let (number, _) = element(explicit, INTEGER)?;
-            version = number.first()?.checked_add(1)?;
-            signed = rest;
-        }
-        let (_, signed) = element(signed, INTEGER)?; // the serial number
-        let (_, signed) = element(signed, SEQUENCE)?; // the algorithm
-        let (issuer, signed) = element(signed, SEQUENCE)?;
-        let (dates, signed) = element(signed, SEQUENCE)?;
-        let (subject, _) = element(signed, SEQUENCE)?;
-        let (begins_s, dates) = time(dates)?;
-        let (ends_s, _) = time(dates)?;
-        Some(Validity { version, begins_s, ends_s, is_self_issued: issuer == subject })
+        Validity::read(certificate).ok()
+    }
+
+    /// Reads nothing else: a mistake elsewhere in the certificate does not hide that it has expired.
+    fn read(certificate: &[u8]) -> der::Result<Validity> {
+        let mut signed = SliceReader::new(sequence(sequence(certificate)?)?)?;
+        let version = ContextSpecific::<u8>::decode_explicit(&mut signed, TagNumber::N0)?;
+        let version = version.map_or(1, |version| version.value.saturating_add(1));
+        let mut next = || AnyRef::decode(&mut signed);
+        let (_serial_number, _algorithm) = (next()?, next()?);
+        let (issuer, dates, subject) = (next()?, next()?, next()?);
+        let mut dates = SliceReader::new(dates.value())?;
+        let (begins_s, ends_s) = (time(&mut dates)?, time(&mut dates)?);
+        Ok(Validity { version, begins_s, ends_s, is_self_issued: issuer == subject })
     }
 
     /// Why the certificate is not valid now; `None` if it is.
@@ -175,62 +175,21 @@ impl Validity {
     }
 }
 
-// Tags of DER.
-const INTEGER: u8 = 0x02;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
-const SEQUENCE: u8 = 0x30;
-const VERSION: u8 = 0xa0;
-
-/// The content of the first DER element, if it has this tag, and the bytes behind it.
-fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (first, rest) = bytes.split_first()?;
-    let (length, rest) = rest.split_first()?;
-    let (length, rest) = match *length {
-        length @ 0..=0x7f => (usize::from(length), rest),
-        count @ 0x81..=0x83 => {
-            let (digits, rest) = rest.split_at_checked(usize::from(count - 0x80))?;
-            (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)
-        }
-        _ => return None,
-    };
-    let (content, rest) = rest.split_at_checked(length)?;
-    (*first == tag).then_some((content, rest))
+/// The content of the sequence that the bytes begin with.
+fn sequence(bytes: &[u8]) -> der::Result<&[u8]> {
+    let element = AnyRef::decode(&mut SliceReader::new(bytes)?)?;
+    element.tag().assert_eq(Tag::Sequence)?;
+    Ok(element.value())
 }
 
-/// A time, in seconds since 1970, and the bytes behind it.
-fn time(bytes: &[u8]) -> Option<(i64, &[u8])> {
-    let number = |digits: &[u8]| std::str::from_utf8(digits).ok()?.parse::<i64>().ok();
-    let (year, digits, rest) = match element(bytes, UTC_TIME) {
-        Some((text, rest)) => {
-            let (year, digits) = text.split_at_checked(2)?;
-            let year = number(year)?;
-            (if year < 50 { 2000 + year } else { 1900 + year }, digits, rest)
-        }
-        None => {
-            let (text, rest) = element(bytes, GENERALIZED_TIME)?;
-            let (year, digits) = text.split_at_checked(4)?;
-            (number(year)?, digits, rest)
-        }
+/// A time in one of its two forms, in seconds since 1970.
+fn time(dates: &mut SliceReader<'_>) -> der::Result<i64> {
+    let element = AnyRef::decode(dates)?;
+    let since_1970 = match element.tag() {
+        Tag::UtcTime => element.decode_as::<UtcTime>()?.to_unix_duration(),
+        _ => element.decode_as::<GeneralizedTime>()?.to_unix_duration(),
     };
-    let mut parts = [0; 5];
-    for (part, digits) in parts.iter_mut().zip(digits.chunks_exact(2)) {
-        *part = number(digits)?;
-    }
-    let [month, day, hour, minute, second] = parts;
-    if !(1..=12).contains(&month) {
-        return None;
-    }
-    Some((((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second, rest))
-}
-
-/// Days since 1970. A year is counted from March, so that the leap day is its last day.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    let (year, months) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    /// Days from March of the year 0 to 1970.
-    const DAYS_TO_1970: i64 = 719_468;
-    year * 365 + leap_days + (months * 153 + 2) / 5 + day - 1 - DAYS_TO_1970
+    Ok(since_1970.as_secs() as i64)
 }
 
 #[cfg(test)]
@@ -238,26 +197,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_counted_from_1970() {
-        for (date, expected) in [
-            ((1970, 1, 1), 0),
-            ((1970, 3, 1), 59),
-            ((2000, 2, 29), 11_016),
-            ((2000, 3, 1), 11_017),
-            ((2026, 9, 30), 20_726),
-            ((1969, 12, 31), -1),
-        ] {
-            assert_eq!(days(date.0, date.1, date.2), expected, "{date:?}");
-        }
-    }
-
-    #[test]
     fn times_are_read_in_both_forms() {
-        assert_eq!(time(b"\x17\x0d700101000001Z!"), Some((1, &b"!"[..])));
-        assert_eq!(time(b"\x18\x0f20000301000000Z"), Some((11_017 * 86_400, &b""[..])));
+        let read = |bytes: &[u8]| time(&mut SliceReader::new(bytes).ok()?).ok();
+        assert_eq!(read(b"\x17\x0d700101000001Z!"), Some(1));
+        assert_eq!(read(b"\x18\x0f20000301000000Z"), Some(11_017 * 86_400));
         for wrong in [&b""[..], b"\x17\x0d7001010000", b"\x17\x02ab", b"\x17\x0d701301000001Z", b"\x02\x01\0"]
         {
-            assert_eq!(time(wrong), None, "{}", wrong.escape_ascii());
+            assert_eq!(read(wrong), None, "{}", wrong.escape_ascii());
         }
     }
 

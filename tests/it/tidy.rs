@@ -298,10 +298,13 @@ const PLAIN: &[&str] = &[
 ];
 
 /// Endings of the files that people read. A file without an ending is a script. Other files are data.
-const READ: &[&str] = &["c", "css", "diff", "h", "html", "md", "mjs", "py", "rb", "rs", "sh", "sql", "toml"];
+const READ: &[&str] =
+    &["c", "css", "diff", "h", "html", "md", "mjs", "py", "rb", "rs", "sh", "sql", "toml", "txt"];
 
-/// Folders that hold no text of ours: what builds and packagers leave, and inputs of the fuzzer.
-const NOT_OURS: &[&str] = &[".venv", ".work", "__pycache__", "corpus", "node_modules", "target"];
+/// Folders and files that hold no text of ours: what builds and packagers leave, inputs of the fuzzer,
+/// requests in `lines.txt`, and Lua's sources. `src/scripting/lua/changes` has what we changed in those.
+const NOT_OURS: &[&str] =
+    &[".venv", ".work", "__pycache__", "corpus", "lines.txt", "lua-5.1.5", "node_modules", "target"];
 
 /// Words that stand in for the actor. A sentence names it: the client, the caller, another thread.
 const VAGUE: [[&str; 2]; 4] = [["any", "body"], ["no", "body"], ["some", "body"], ["who", "ever"]];
