@@ -56,6 +56,7 @@ pub mod remote;
 
 pub mod session;
 
+pub mod host;
 pub mod instance;
 
 pub mod commands;

@@ -6,7 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::allocator;
 use crate::clients::Paused;
 use crate::commands::door::origin::Origin;
 use crate::commands::door::traces::{Measures, SMALL_BYTES_MAX, charge, is_brief, is_thorough};
@@ -89,7 +88,7 @@ impl Meter<'_> {
     /// Whether more memory is used than `maxmemory` allows: keys may have to go before a command.
     #[inline(always)]
     fn is_short(&self) -> bool {
-        self.limit_bytes != usize::MAX && allocator::uses_more_than(self.limit_bytes)
+        self.limit_bytes != usize::MAX && self.instance.takes_more_than(self.limit_bytes)
     }
 
     /// The same after a command that has changed no state. If it took long, another client may have.
