@@ -6,6 +6,8 @@
 
 mod freeing;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 pub use freeing::Freeing;
 
 /// What some instances share. A server of its own has a host of its own.
@@ -13,4 +15,17 @@ pub use freeing::Freeing;
 pub struct Host {
     /// The thread that frees their large garbage.
     pub freeing: Freeing,
+    visits: AtomicU64,
+}
+
+impl Host {
+    /// How often periodic work has woken up for one of the instances. Those that sleep are not visited.
+    pub fn visits(&self) -> u64 {
+        self.visits.load(Ordering::Relaxed)
+    }
+
+    /// Counts a visit.
+    pub fn note_visit(&self) {
+        self.visits.fetch_add(1, Ordering::Relaxed);
+    }
 }

@@ -10,6 +10,7 @@ mod memory;
 mod oom_score;
 mod overlays;
 mod saving;
+mod sleeping;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -49,6 +50,7 @@ pub use memory::{resident_bytes, system_bytes};
 pub use oom_score::OomScore;
 pub use overlays::{Overlay, Overlays};
 pub use saving::NotSaved;
+pub use sleeping::Sleep;
 
 /// One running server.
 pub struct Instance {
@@ -110,6 +112,8 @@ pub struct Instance {
     pub oom_score: OomScore,
     /// Whether periodic work pauses (DEBUG PAUSE-CRON).
     pub pauses_cron: AtomicBool,
+    /// Whether it has nothing to do.
+    pub sleep: Sleep,
     /// Bytes in use before there were clients and keys.
     pub startup_bytes: usize,
     started: Instant,
@@ -237,6 +241,7 @@ impl Instance {
             expires_actively: AtomicBool::new(true),
             pauses_cron: AtomicBool::new(false),
             oom_score: OomScore::default(),
+            sleep: Sleep::default(),
             startup_bytes: taken_bytes(account.as_deref()),
             account,
             started: Instant::now(),

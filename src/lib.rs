@@ -65,6 +65,8 @@ pub mod engine;
 
 pub mod dispatch;
 
+pub mod upkeep;
+
 pub mod options;
 pub mod server;
 

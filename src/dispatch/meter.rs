@@ -48,6 +48,7 @@ impl Meter<'_> {
     /// Begins a batch. The caller calls [`look`](Self::look) before the first request.
     #[inline(always)]
     pub fn new(instance: &Instance) -> Meter<'_> {
+        instance.stir();
         Meter {
             instance,
             mark: Instant::now(),
@@ -184,6 +185,7 @@ impl Meter<'_> {
     pub fn finish(&mut self, session: &mut Session) {
         self.settle();
         session.count_called(&self.instance.statistics);
+        self.instance.stir();
     }
 
     /// Divides the time since the mark among the commands that were tallied, if there are any.

@@ -392,6 +392,11 @@ impl Lens {
         lines.iter().for_each(|line| tracing::info!("{line}"));
     }
 
+    /// Whether no line about findings waits for its time.
+    pub fn is_at_rest(&self) -> bool {
+        !self.findings.lock().have_lines()
+    }
+
     /// Keeps a finding, and writes a line about it if it is loud. One without a volume is known already.
     fn note(&self, finding: Finding, volume: Option<Volume>) {
         let mut findings = self.findings.lock();

@@ -183,6 +183,13 @@ impl Statistics {
         self.output_rate.sample(self.total(Count::OutputBytes), elapsed_ms);
     }
 
+    /// Whether nothing was counted since the rates were updated, and all of them are down to zero.
+    pub fn is_at_rest(&self) -> bool {
+        self.commands_rate.is_at_rest(self.total(Count::CommandsProcessed))
+            && self.input_rate.is_at_rest(self.total(Count::InputBytes))
+            && self.output_rate.is_at_rest(self.total(Count::OutputBytes))
+    }
+
     #[inline]
     fn share(&self) -> &Share {
         match SHARE.get().and_then(|number| self.shares.get(number)) {
@@ -222,6 +229,11 @@ impl Rate {
         let grown = total.saturating_sub(self.last.swap(total, Ordering::Relaxed));
         let at = self.next.fetch_add(1, Ordering::Relaxed) as usize % Rate::SAMPLES;
         self.samples[at].store(grown * 1000 / elapsed_ms.max(1), Ordering::Relaxed);
+    }
+
+    fn is_at_rest(&self, total: u64) -> bool {
+        self.last.load(Ordering::Relaxed) == total
+            && self.samples.iter().all(|sample| sample.load(Ordering::Relaxed) == 0)
     }
 
     fn reset(&self) {

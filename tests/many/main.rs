@@ -9,12 +9,13 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use keyfast::allocator::{self, Account, Counted};
 use keyfast::clients::{Address, Registration};
 use keyfast::commands::facts::lookup::Finder;
 use keyfast::commands::known;
-use keyfast::config::Config;
+use keyfast::config::{Config, Parameter};
 use keyfast::dispatch::meter::Meter;
 use keyfast::dispatch::{Plan, execute};
 use keyfast::host::Host;
@@ -22,6 +23,9 @@ use keyfast::instance::{Hooks, Instance, KnownCommands, Scale};
 use keyfast::keyspace::Outcome;
 use keyfast::resp::OwnedRequest;
 use keyfast::session::Session;
+use keyfast::upkeep::{self, Upkeep};
+use tokio::runtime::Builder;
+use tokio::time::sleep;
 
 #[global_allocator]
 static COUNTED: Counted = Counted;
@@ -58,11 +62,46 @@ impl Common {
         let account = scale.account.clone().expect("it shares the process");
         let (host, commands) = (Arc::clone(&self.host), self.commands.clone());
         let made = || {
+            let config = Config::new();
+            // It saves nothing: changes that are to be saved keep an instance awake.
+            config.store(Parameter::named(b"save").expect("known").check(b"").expect("a value"));
             let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-            Arc::new(Instance::on(host, scale, Config::new(), commands, hooks))
+            Arc::new(Instance::on(host, scale, config, commands, hooks))
         };
         (account.charge(made), account)
     }
+
+    /// The same with its periodic work, in the runtime of the caller.
+    fn kept(&self) -> Kept {
+        let (instance, account) = self.instance();
+        // The tables of the runtime belong to no instance.
+        let _upkeep = upkeep::start(&instance);
+        Kept { instance, account, _upkeep }
+    }
+}
+
+/// An instance with its periodic work.
+struct Kept {
+    instance: Arc<Instance>,
+    account: Arc<Account>,
+    _upkeep: Upkeep,
+}
+
+/// Waits until something holds, which it does soon.
+async fn wait_until(mut holds: impl FnMut() -> bool) {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < PATIENCE, "it does not");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// How often periodic work wakes up for one of the instances.
+async fn visits_of(common: &Common, time: Duration) -> u64 {
+    let before = common.host.visits();
+    sleep(time).await;
+    common.host.visits() - before
 }
 
 /// A client of an instance, without a socket.
@@ -165,6 +204,60 @@ fn use_everything(instance: &Arc<Instance>) {
     let Some(Outcome::Served(reply, _)) = waiter.end() else { panic!("it was not served") };
     assert_eq!(reply, b"*2\r\n$5\r\nqueue\r\n$5\r\nfirst\r\n");
     instance.keyspace.unblock(&waiter);
+}
+
+#[test]
+fn a_thousand_idle_instances_sleep_and_have_no_thread() {
+    let _alone = alone();
+    let common = Common::new();
+    // One that was there before makes what all have in common.
+    drop(common.instance());
+    let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let (threads_before, bytes_before) = (threads(), allocator::used_bytes());
+    runtime.block_on(async {
+        let kept: Vec<_> = (0..MANY).map(|_| common.kept()).collect();
+        let used = kept.iter().map(|kept| kept.account.used_bytes()).max().expect("some");
+        assert!(used <= IDLE_BYTES_MAX, "{used} bytes");
+        wait_until(|| kept.iter().all(|kept| kept.instance.sleep.is_asleep())).await;
+        // Those that look once more before they rest have done so.
+        sleep(Duration::from_millis(1500)).await;
+        assert_eq!(visits_of(&common, Duration::from_secs(2)).await, 0);
+        assert_eq!(threads(), threads_before);
+        assert!(allocator::used_bytes() - bytes_before <= MANY * IDLE_BYTES_MAX);
+
+        // A command wakes its own instance, and a key that expires does.
+        let mut client = Client::of(&kept[7].instance);
+        assert_eq!(client.say("SET k v PX 4000"), "+OK\r\n");
+        assert!(!kept[7].instance.sleep.is_asleep());
+        wait_until(|| kept[7].instance.sleep.is_asleep()).await;
+        sleep(Duration::from_millis(200)).await;
+        assert_eq!(kept.iter().filter(|kept| !kept.instance.sleep.is_asleep()).count(), 0);
+        let keys = || kept[7].instance.keyspace.begin_all(0).expect("no client").database_size().keys;
+        assert_eq!(keys(), 1);
+        wait_until(|| keys() == 0).await;
+        wait_until(|| kept[7].instance.sleep.is_asleep()).await;
+        let tells = client.say("INFO stats");
+        assert!(tells.contains("expired_keys:1\r\n"), "{tells}");
+    });
+}
+
+#[test]
+fn a_lock_passes_to_the_client_that_waits_for_it_while_its_instance_sleeps() {
+    let _alone = alone();
+    let common = Common::new();
+    let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(async {
+        let kept = common.kept();
+        let (mut holder, mut waiting) = (Client::of(&kept.instance), Client::of(&kept.instance));
+        assert!(holder.say("LOCK ACQUIRE lock one PX 4000").starts_with(":"));
+        waiting.say("LOCK ACQUIRE lock two PX 60000 WAIT 60000");
+        let waiter = Arc::clone(&waiting.session.blocked.as_ref().expect("it waits").waiter);
+        wait_until(|| kept.instance.sleep.is_asleep()).await;
+        assert!(!waiter.has_ended());
+        wait_until(|| waiter.has_ended()).await;
+        assert!(matches!(waiter.end(), Some(Outcome::Served(..))));
+        kept.instance.keyspace.unblock(&waiter);
+    });
 }
 
 #[test]
