@@ -8,12 +8,19 @@
 //!
 //! A thread that executes requests reports nothing before it is done with them ([`hold_back`]): what a
 //! command takes for a moment and gives back must not make another client's write free keys.
+//!
+//! Where several instances share the process, each may have an [`Account`]. What a thread takes and gives
+//! back while it works for an instance ([`Account::charge`]) counts there, too. The sum over the process
+//! stays what it is. A piece of memory counts for the account that was charged when it was taken; the
+//! account that is charged when it is freed gets it back. So an instance's memory must be freed on its
+//! account. Without accounts, counting costs nothing more.
 
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::ptr;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 /// Bytes that a thread may keep to itself, so the error of the sum for each thread.
@@ -32,6 +39,16 @@ struct Local {
     untold_bytes: Cell<isize>,
     /// The number of such bytes at which it reports.
     untold_bytes_max: Cell<isize>,
+    /// The account that it charges with them, if it works for one; null otherwise. [`Account::charge`] alone
+    /// sets it, for as long as it borrows the account.
+    account: Cell<*const Account>,
+}
+
+/// The bytes that one instance has taken from the system's allocator.
+#[derive(Debug, Default)]
+pub struct Account {
+    told_bytes: AtomicIsize,
+    peak_bytes: AtomicUsize,
 }
 
 /// The system's allocator, counted.
@@ -83,6 +100,53 @@ pub fn uses_more_than(limit_bytes: usize) -> bool {
 #[inline]
 fn known_bytes() -> isize {
     TOLD_BYTES.load(Ordering::Relaxed) + LOCAL.with(|local| local.untold_bytes.get())
+}
+
+impl Account {
+    /// Charges the account with what the calling thread takes while it runs `act`, and credits it with what
+    /// the thread gives back. The account that was charged before is charged again afterwards.
+    pub fn charge<T>(&self, act: impl FnOnce() -> T) -> T {
+        let before = LOCAL.with(|local| local.charge(self));
+        let _charging = Charging { before };
+        act()
+    }
+
+    /// Bytes that were taken on this account and not given back.
+    pub fn used_bytes(&self) -> usize {
+        let used = usize::try_from(self.known_bytes()).unwrap_or(0);
+        self.peak_bytes.fetch_max(used, Ordering::Relaxed);
+        used
+    }
+
+    /// The most that [`used_bytes`](Self::used_bytes) has returned.
+    pub fn peak_bytes(&self) -> usize {
+        self.peak_bytes.load(Ordering::Relaxed).max(self.used_bytes())
+    }
+
+    /// Whether [`used_bytes`](Self::used_bytes) are more than a limit.
+    pub fn uses_more_than(&self, limit_bytes: usize) -> bool {
+        self.known_bytes() > isize::try_from(limit_bytes).unwrap_or(isize::MAX)
+    }
+
+    /// What all threads have reported, and what this one has not.
+    fn known_bytes(&self) -> isize {
+        let untold = LOCAL.with(|local| match ptr::eq(local.account.get(), self) {
+            true => local.untold_bytes.get(),
+            false => 0,
+        });
+        self.told_bytes.load(Ordering::Relaxed) + untold
+    }
+}
+
+/// Charges the account again that was charged before, even if there was a panic.
+struct Charging {
+    before: *const Account,
+}
+
+impl Drop for Charging {
+    fn drop(&mut self) {
+        LOCAL.with(|local| local.charge(self.before));
+    }
 }
 
 /// The most that [`used_bytes`] has returned.
@@ -149,15 +213,33 @@ fn count(bytes: isize) {
 
 impl Local {
     const fn new() -> Local {
-        Local { untold_bytes: Cell::new(0), untold_bytes_max: Cell::new(UNTOLD_BYTES_MAX) }
+        Local {
+            untold_bytes: Cell::new(0),
+            untold_bytes_max: Cell::new(UNTOLD_BYTES_MAX),
+            account: Cell::new(ptr::null()),
+        }
+    }
+
+    /// Charges another account from now on, or none. Returns the one before.
+    fn charge(&self, account: *const Account) -> *const Account {
+        // What was taken until now belongs to the one before.
+        self.tell();
+        self.account.replace(account)
     }
 
     #[inline]
     fn tell_if_much(&self) {
-        let untold = self.untold_bytes.get();
-        if untold.abs() >= self.untold_bytes_max.get() {
-            TOLD_BYTES.fetch_add(untold, Ordering::Relaxed);
-            self.untold_bytes.set(0);
+        if self.untold_bytes.get().abs() >= self.untold_bytes_max.get() {
+            self.tell();
+        }
+    }
+
+    fn tell(&self) {
+        let untold = self.untold_bytes.replace(0);
+        TOLD_BYTES.fetch_add(untold, Ordering::Relaxed);
+        // SAFETY: the pointer is null, or `Account::charge` borrows the account until it has replaced it.
+        if let Some(account) = unsafe { self.account.get().as_ref() } {
+            account.told_bytes.fetch_add(untold, Ordering::Relaxed);
         }
     }
 }
@@ -229,6 +311,36 @@ mod tests {
         assert!((other_sees() - before - (64 << 20)).abs() < 4 << 20);
         // SAFETY: as above.
         unsafe { Counted.dealloc(lasting, layout) };
+    }
+
+    #[test]
+    fn an_account_is_charged_with_what_is_taken_for_it_and_no_more() {
+        let _counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
+        let layout = Layout::from_size_align(1 << 20, 1).unwrap();
+        // SAFETY: the size is not zero.
+        let take = || unsafe { Counted.alloc(layout) };
+        // SAFETY: each pointer is given back once, with the layout it was got with.
+        let give_back = |pointer| unsafe { Counted.dealloc(pointer, layout) };
+        let (one, other, all) = (Account::default(), Account::default(), used_bytes() as isize);
+        let piece = taken_bytes(1 << 20);
+        let (outer, inner) = one.charge(|| {
+            let outer = take();
+            assert_eq!((one.used_bytes(), other.used_bytes()), (piece, 0));
+            let inner = other.charge(|| (take(), other.used_bytes()));
+            assert_eq!((inner.1, one.used_bytes()), (piece, piece), "it is charged again");
+            (outer, inner.0)
+        });
+        let uncharged = take();
+        assert_eq!((one.used_bytes(), other.used_bytes()), (piece, piece));
+        assert_eq!(used_bytes() as isize - all, 3 * piece as isize, "the sum is that of the process");
+        assert!(one.uses_more_than(piece - 1) && !one.uses_more_than(piece));
+        let fault = || one.charge(|| panic!("a fault"));
+        assert!(std::panic::catch_unwind(fault).is_err());
+        give_back(uncharged);
+        one.charge(|| give_back(outer));
+        other.charge(|| give_back(inner));
+        assert_eq!((one.used_bytes(), other.used_bytes(), one.peak_bytes()), (0, 0, piece));
+        assert_eq!(used_bytes() as isize, all);
     }
 
     #[test]

@@ -5,12 +5,12 @@ pub mod processor;
 mod aof;
 mod delivery;
 mod ending;
-mod freeing;
 mod loading;
 mod memory;
 mod oom_score;
 mod overlays;
 mod saving;
+mod sleeping;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -21,14 +21,15 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::acl::{self, Catalog, Refused, User, Users};
-use crate::allocator;
+use crate::allocator::Account;
 use crate::clients::{Clients, LongRequests};
 use crate::clock::Clock;
 use crate::config::{Config, EVICTION_POLICIES, PUBSUB_DEFAULTS};
 use crate::faults::Faults;
 use crate::files::NamedFile;
+use crate::host::Host;
 use crate::keyspace::expiry::Pace;
-use crate::keyspace::{Followers, Keyspace, Shape};
+use crate::keyspace::{Followers, Garbage, Keyspace, SHARDS_MAX, Shape};
 use crate::lens::Lens;
 use crate::name_table::NameTable;
 use crate::persistence::Persistence;
@@ -43,12 +44,13 @@ use crate::types;
 use crate::values::{HASH_KIND, LIST_KIND, Limit, SET_KIND, SORTED_SET_KIND, STREAM_KIND, STRING_KIND};
 pub use delivery::Doer;
 pub use ending::{ReplyGate, Saving, Shutdown, ShutdownRequest};
-pub use freeing::Freeing;
 pub use loading::Replay;
+use memory::{charged, taken_bytes};
 pub use memory::{resident_bytes, system_bytes};
 pub use oom_score::OomScore;
 pub use overlays::{Overlay, Overlays};
 pub use saving::NotSaved;
+pub use sleeping::Sleep;
 
 /// One running server.
 pub struct Instance {
@@ -61,7 +63,7 @@ pub struct Instance {
     /// Its keys and values.
     pub keyspace: Keyspace,
     /// The names by which clients call its commands.
-    pub names: NameTable,
+    pub names: Arc<NameTable>,
     /// Its users and their permissions.
     pub users: Users,
     /// Its connected clients.
@@ -78,8 +80,10 @@ pub struct Instance {
     pub faults: Faults,
     /// Its scripts and functions.
     pub scripting: Scripting,
-    /// The thread that frees its large garbage.
-    pub freeing: Arc<Freeing>,
+    /// What it shares with other instances.
+    pub host: Arc<Host>,
+    /// The account of its memory, if it is not the only instance of its process.
+    account: Option<Arc<Account>>,
     /// Its snapshots and its log.
     pub persistence: Persistence,
     /// The store in which some of its keys live, if there is one. Set before clients are let in.
@@ -108,6 +112,8 @@ pub struct Instance {
     pub oom_score: OomScore,
     /// Whether periodic work pauses (DEBUG PAUSE-CRON).
     pub pauses_cron: AtomicBool,
+    /// Whether it has nothing to do.
+    pub sleep: Sleep,
     /// Bytes in use before there were clients and keys.
     pub startup_bytes: usize,
     started: Instant,
@@ -115,12 +121,40 @@ pub struct Instance {
     hand_over: fn(),
 }
 
-/// The facts about the commands. The module with the commands makes them.
+/// The facts about the commands, which instances share. The module with the commands makes them.
+#[derive(Clone, Debug)]
 pub struct KnownCommands {
     /// The names that may occur in rules for users.
-    pub catalog: Catalog,
+    pub catalog: Arc<Catalog>,
     /// The names by which clients call commands.
-    pub names: NameTable,
+    pub names: Arc<NameTable>,
+}
+
+/// What an instance is made for. It is the caller's choice, since a keyspace keeps the number of its shards.
+#[derive(Clone, Debug)]
+pub struct Scale {
+    /// Threads that run its commands at the same time. More may, and then share counters.
+    pub threads: usize,
+    /// Shards of its keyspace: a power of two, at most [`SHARDS_MAX`].
+    pub shards: usize,
+    /// The account that its memory is counted on. `None` if it is the only instance of its process: all memory
+    /// of the process is its memory then.
+    pub account: Option<Arc<Account>>,
+}
+
+impl Scale {
+    /// Shards of an instance that shares its process. With a million keys, a table that grows takes 3 ms.
+    const FEW_SHARDS: usize = 16;
+
+    /// The one server of a process, for any number of keys.
+    pub fn server(threads: usize) -> Scale {
+        Scale { threads, shards: SHARDS_MAX, account: None }
+    }
+
+    /// One of many instances of a process, with few keys.
+    pub fn small() -> Scale {
+        Scale { threads: 1, shards: Scale::FEW_SHARDS, account: Some(Arc::default()) }
+    }
 }
 
 /// Actions that only the owner of the instance can do.
@@ -139,17 +173,40 @@ pub type MakeEffective = Box<dyn Fn(&Config) + Send + Sync>;
 pub type RenewTls = Box<dyn Fn(&Config) -> Result<(), String> + Send + Sync>;
 
 impl Instance {
-    /// A server with these parameters, these commands and no data, for this many threads.
+    /// A server with these parameters, these commands and no data, for this many threads. It shares nothing
+    /// with another one.
     pub fn new(config: Config, threads: usize, commands: KnownCommands, hooks: Hooks) -> Instance {
+        Instance::on(Arc::default(), Scale::server(threads), config, commands, hooks)
+    }
+
+    /// The same beside other instances of a host.
+    pub fn on(
+        host: Arc<Host>,
+        scale: Scale,
+        config: Config,
+        commands: KnownCommands,
+        hooks: Hooks,
+    ) -> Instance {
+        let account = scale.account.clone();
+        charged(account.as_deref(), || Instance::made(host, scale, config, commands, hooks))
+    }
+
+    fn made(
+        host: Arc<Host>,
+        scale: Scale,
+        config: Config,
+        commands: KnownCommands,
+        hooks: Hooks,
+    ) -> Instance {
+        let Scale { threads, shards, account } = scale;
         let KnownCommands { catalog, names } = commands;
         let statistics = Statistics::new(threads, catalog.here());
         let (clock, followers) = (Arc::new(Clock::default()), Arc::new(Followers::default()));
-        let shape = Shape::of(config.databases.size(), types::ALL);
+        let shape = Shape { shards, ..Shape::of(config.databases.size(), types::ALL) };
         let keyspace = Keyspace::new(shape, Arc::clone(&clock), Arc::clone(&followers));
         keyspace.set_hand_over(hooks.hand_over);
-        let freeing = Arc::<Freeing>::default();
-        let frees = Arc::clone(&freeing);
-        keyspace.set_background(move |garbage| frees.take(garbage));
+        let (frees, owner) = (Arc::clone(&host), account.clone());
+        keyspace.set_background(move |garbage| frees.freeing.take(garbage, owner.as_ref()));
         let started_s = clock.since_epoch().as_secs();
         let scripting = Scripting::new(Running::new(keyspace.busy_flag(), hooks.hand_over));
         let lens = Lens::new(Arc::clone(keyspace.fencing()));
@@ -169,7 +226,7 @@ impl Instance {
             long_requests: Arc::default(),
             faults: Faults::default(),
             scripting,
-            freeing,
+            host,
             persistence,
             remote: OnceLock::new(),
             overlays: Overlays::default(),
@@ -184,7 +241,9 @@ impl Instance {
             expires_actively: AtomicBool::new(true),
             pauses_cron: AtomicBool::new(false),
             oom_score: OomScore::default(),
-            startup_bytes: allocator::used_bytes(),
+            sleep: Sleep::default(),
+            startup_bytes: taken_bytes(account.as_deref()),
+            account,
             started: Instant::now(),
             make_effective: hooks.make_effective,
             hand_over: hooks.hand_over,
@@ -210,6 +269,19 @@ impl Instance {
     /// How often and how much the sweep for expired keys works: `hz` and `active-expire-effort`.
     pub fn sweep_pace(&self) -> Pace {
         Pace::new(self.config.hz.get() as u32, self.config.active_expire_effort.get() as u32)
+    }
+
+    /// Frees the garbage of a command, for a caller that holds no lock.
+    #[cold]
+    pub fn free(&self, garbage: Garbage) {
+        let left = match garbage.is_for_background() {
+            true => self.host.freeing.take(garbage, self.account.as_ref()),
+            false => Some(garbage),
+        };
+        if left.is_some() {
+            self.hand_over();
+            drop(left);
+        }
     }
 
     /// Lets other threads serve the clients of this thread, which is about to do something long.

@@ -57,6 +57,7 @@ pub mod remote;
 
 pub mod session;
 
+pub mod host;
 pub mod instance;
 
 pub mod commands;
@@ -64,6 +65,8 @@ pub mod commands;
 pub mod engine;
 
 pub mod dispatch;
+
+pub mod upkeep;
 
 pub mod options;
 pub mod server;

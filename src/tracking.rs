@@ -272,6 +272,12 @@ impl Tracking {
         }
     }
 
+    /// Whether there is nothing to tidy up, and will not be until a client reads or leaves.
+    pub fn is_at_rest(&self) -> bool {
+        let table = self.0.lock();
+        table.trackers.is_empty() && table.abandoned.is_empty() && table.garbage.is_empty()
+    }
+
     /// The prefixes that a client listens to.
     pub fn prefixes(&self, tracks: &Tracks) -> Vec<Box<[u8]>> {
         let table = self.0.lock();

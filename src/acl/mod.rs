@@ -102,7 +102,7 @@ impl User {
 /// All users of one server, and the log of refusals.
 #[derive(Debug)]
 pub struct Users {
-    catalog: Catalog,
+    catalog: Arc<Catalog>,
     default: Arc<User>,
     /// `default` is always among them.
     by_name: RwLock<BTreeMap<Box<[u8]>, Arc<User>>>,
@@ -123,7 +123,7 @@ pub enum Refused {
 
 impl Users {
     /// The user `default` alone, with all permissions and without a password.
-    pub fn new(catalog: Catalog) -> Users {
+    pub fn new(catalog: Arc<Catalog>) -> Users {
         let default = Arc::new(User::new(DEFAULT, Grants::everything(&catalog), &catalog));
         let by_name = BTreeMap::from([(DEFAULT.into(), Arc::clone(&default))]);
         Users { catalog, default, by_name: RwLock::new(by_name), log: AclLog::default() }
@@ -282,7 +282,7 @@ mod tests {
         catalog.add_absent("cluster", ["@slow"], true);
         catalog.add_absent("cluster|slots", ["@slow"], true);
         catalog.add_absent("config|newer", ["@admin"], false);
-        Users::new(catalog)
+        Users::new(Arc::new(catalog))
     }
 
     fn set(users: &Users, rules: &str) -> Arc<User> {

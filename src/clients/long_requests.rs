@@ -92,6 +92,12 @@ impl LongRequests {
         Ok(LongRequest { permit, stage: Stage::waiting(self), socket: None, was_cancelled: false })
     }
 
+    /// Whether none waits or runs.
+    pub fn are_at_rest(&self) -> bool {
+        let totals = self.totals();
+        totals.waiting + totals.running == 0
+    }
+
     /// The long requests that wait and run, and what they hold.
     pub fn totals(&self) -> LongTotals {
         LongTotals {

@@ -345,6 +345,12 @@ impl Clients {
         }
     }
 
+    /// Whether no output waits for a client.
+    pub fn have_no_output(&self) -> bool {
+        let connected = self.connected.lock();
+        connected.values().all(|client| client.footprint.output().bytes == 0 && !client.mail.is_waiting())
+    }
+
     /// All clients, the oldest first.
     pub fn all(&self) -> Vec<Arc<Client>> {
         self.connected.lock().values().cloned().collect()

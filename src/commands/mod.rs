@@ -32,6 +32,8 @@ mod strings;
 pub mod testing;
 pub mod transactions;
 
+use std::sync::{Arc, LazyLock};
+
 use crate::acl::Catalog;
 use crate::instance::KnownCommands;
 
@@ -109,8 +111,14 @@ pub fn all() -> impl Iterator<Item = &'static Command> + Clone {
     FAMILIES.iter().flat_map(|family| family.iter())
 }
 
-/// The names that rules about users may contain.
-pub fn catalog() -> Catalog {
+static CATALOG: LazyLock<Arc<Catalog>> = LazyLock::new(|| Arc::new(new_catalog()));
+
+/// The names that rules about users may contain. All servers of a process share them.
+pub fn catalog() -> Arc<Catalog> {
+    Arc::clone(&CATALOG)
+}
+
+fn new_catalog() -> Catalog {
     let mut catalog = Catalog::default();
     for command in all().flat_map(|command| std::iter::once(command).chain(command.subcommands)) {
         catalog.add(command.name, command.category_names());
@@ -121,7 +129,8 @@ pub fn catalog() -> Catalog {
     catalog
 }
 
-/// All commands, some of them renamed, for one instance.
+/// All commands, some of them renamed. Instances that rename none share what this returns. Others that rename the
+/// same ones share it by its clones.
 pub fn known(renamed: &[(String, Vec<u8>)]) -> KnownCommands {
     KnownCommands { catalog: catalog(), names: facts::lookup::names(renamed) }
 }

@@ -6,7 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::allocator;
 use crate::clients::Paused;
 use crate::commands::execution::origin::Origin;
 use crate::commands::execution::traces::{Measures, SMALL_BYTES_MAX, charge, is_brief, is_thorough};
@@ -49,6 +48,7 @@ impl Meter<'_> {
     /// Begins a batch. The caller calls [`look`](Self::look) before the first request.
     #[inline(always)]
     pub fn new(instance: &Instance) -> Meter<'_> {
+        instance.stir();
         Meter {
             instance,
             mark: Instant::now(),
@@ -89,7 +89,7 @@ impl Meter<'_> {
     /// Whether more memory is used than `maxmemory` allows: keys may have to go before a command.
     #[inline(always)]
     fn is_short(&self) -> bool {
-        self.limit_bytes != usize::MAX && allocator::uses_more_than(self.limit_bytes)
+        self.limit_bytes != usize::MAX && self.instance.takes_more_than(self.limit_bytes)
     }
 
     /// The same after a command that has changed no state. If it took long, another client may have.
@@ -185,6 +185,7 @@ impl Meter<'_> {
     pub fn finish(&mut self, session: &mut Session) {
         self.settle();
         session.count_called(&self.instance.statistics);
+        self.instance.stir();
     }
 
     /// Divides the time since the mark among the commands that were tallied, if there are any.

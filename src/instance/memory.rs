@@ -2,11 +2,17 @@
 //!
 //! Three things are not counted, as in Redis: the interpreter of scripts, which has a limit of its own, the
 //! records that wait to be written to the log, and copies that only a running snapshot needs.
+//!
+//! The one instance of a process counts all that the process takes, also what the library takes around it.
+//! Where several share the process, each counts what was taken on its [`Account`]: itself, and what threads
+//! take while they work for it ([`Instance::charged`]). What a thread keeps for the next instance counts for
+//! the instance for which it was made: a buffer, a compiled pattern. Tables that all instances share count
+//! for none if the host has made them before.
 
 use std::fs;
 
 use super::Instance;
-use crate::allocator;
+use crate::allocator::{self, Account};
 
 /// Without a limit of their own, the replies of long requests may take this part of the machine's memory.
 const LONG_REPLIES_PART: usize = 4;
@@ -14,7 +20,32 @@ const LONG_REPLIES_PART: usize = 4;
 impl Instance {
     /// Bytes in use, without those of the interpreter: INFO's `used_memory`.
     pub fn used_memory(&self) -> usize {
-        allocator::used_bytes().saturating_sub(self.scripting.bytes())
+        self.taken_bytes().saturating_sub(self.scripting.bytes())
+    }
+
+    /// The most bytes that were in use: INFO's `used_memory_peak`.
+    pub fn peak_memory(&self) -> usize {
+        self.account.as_deref().map_or_else(allocator::peak_bytes, Account::peak_bytes)
+    }
+
+    /// Bytes that were taken from the allocator.
+    fn taken_bytes(&self) -> usize {
+        taken_bytes(self.account.as_deref())
+    }
+
+    /// Whether these are more than a limit. It costs some instructions, and no thread waits for another.
+    #[inline]
+    pub fn takes_more_than(&self, limit_bytes: usize) -> bool {
+        match &self.account {
+            None => allocator::uses_more_than(limit_bytes),
+            Some(account) => account.uses_more_than(limit_bytes),
+        }
+    }
+
+    /// Does work for this instance: what it takes from the allocator and gives back is the instance's.
+    #[inline]
+    pub fn charged<T>(&self, act: impl FnOnce() -> T) -> T {
+        charged(self.account.as_deref(), act)
     }
 
     /// Bytes that the replies of long requests may take together.
@@ -33,8 +64,21 @@ impl Instance {
     /// Whether the memory in use is above a limit.
     #[inline]
     pub fn uses_more_memory_than(&self, limit_bytes: usize) -> bool {
-        allocator::used_bytes() > limit_bytes
+        self.taken_bytes() > limit_bytes
             && self.used_memory().saturating_sub(self.uncounted_memory()) > limit_bytes
+    }
+}
+
+/// Bytes that were taken from the allocator on an account, or without one by the whole process.
+pub(super) fn taken_bytes(account: Option<&Account>) -> usize {
+    account.map_or_else(allocator::used_bytes, Account::used_bytes)
+}
+
+/// Does work on an account, if there is one.
+pub(super) fn charged<T>(account: Option<&Account>, act: impl FnOnce() -> T) -> T {
+    match account {
+        Some(account) => account.charge(act),
+        None => act(),
     }
 }
 

@@ -181,6 +181,14 @@ impl Instance {
         });
     }
 
+    /// Whether no snapshot is written or due, and no number of seconds makes one due.
+    pub(super) fn snapshots_are_at_rest(&self) -> bool {
+        let flushes = self.keyspace.flushes();
+        self.persistence.is_at_rest(&self.config.save_points(), || {
+            Some(self.persistence.changes(self.keyspace.changes()?, flushes))
+        })
+    }
+
     /// Whether commands that write are refused because the data could not be saved
     /// (`stop-writes-on-bgsave-error`).
     #[inline]

@@ -112,6 +112,15 @@ impl Sweep {
     }
 }
 
+impl Keyspace {
+    /// When a sweep has something to do, in milliseconds since 1970: now, if another thread holds a shard for
+    /// long. `None` if nothing expires.
+    pub fn sweep_at_ms(&self) -> Option<u64> {
+        let of_shard = |number| self.lock_soon(number).map_or(0, |shard| shard.sweep_at_ms());
+        self.shard_numbers().map(of_shard).min().filter(|at_ms| *at_ms < u64::MAX)
+    }
+}
+
 /// Frees some expired fields of a hash. Returns whether there are more; nothing if another thread holds the
 /// shard for long.
 fn free_fields(

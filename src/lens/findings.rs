@@ -91,6 +91,11 @@ impl Findings {
         rules.into_iter().filter_map(|rule| self.lines[rule as usize].take_if_due(rule, now)).collect()
     }
 
+    /// Whether a line waits for its time.
+    pub(super) fn have_lines(&self) -> bool {
+        self.lines.iter().any(|line| line.more > 0)
+    }
+
     /// The newest ones, the last one first.
     pub(super) fn newest(&self, count: usize) -> Vec<Finding> {
         self.newest.iter().take(count).map(|(finding, _)| finding.clone()).collect()

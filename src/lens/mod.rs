@@ -16,8 +16,8 @@ mod script;
 mod tenure;
 mod timeline;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -45,7 +45,8 @@ const KEY_BYTES_MAX: usize = 1024;
 /// All locks that are followed.
 #[derive(Debug)]
 pub struct Lens {
-    segments: [Mutex<Segment>; SEGMENTS],
+    /// Made for the first lock.
+    segments: OnceLock<Box<[Mutex<Segment>; SEGMENTS]>>,
     findings: Mutex<Findings>,
     /// The fencing numbers of the keyspace's locks.
     fencing: Arc<Fencing>,
@@ -113,12 +114,7 @@ impl Lens {
 
     /// A lens without locks. Holders that have no fencing number of their own get one of these.
     pub fn new(fencing: Arc<Fencing>) -> Lens {
-        Lens {
-            segments: std::array::from_fn(|_| Mutex::default()),
-            findings: Mutex::default(),
-            fencing,
-            counters: Counters::default(),
-        }
+        Lens { segments: OnceLock::new(), findings: Mutex::default(), fencing, counters: Counters::default() }
     }
 
     /// Whether what happened to a lock is followed.
@@ -233,7 +229,7 @@ impl Lens {
     /// were held.
     pub fn flush(&self, database: Option<usize>, now_ms: u64) -> Vec<u64> {
         let mut lost = Vec::new();
-        for segment in &self.segments {
+        for segment in self.segments() {
             for lock in &mut segment.lock().locks {
                 self.settle(lock, now_ms);
                 let is_meant = database.is_none_or(|database| lock.database == database);
@@ -247,7 +243,7 @@ impl Lens {
 
     /// Follows that two databases were exchanged.
     pub fn swap(&self, one: usize, other: usize) {
-        for segment in &self.segments {
+        for segment in self.segments() {
             for lock in &mut segment.lock().locks {
                 lock.database = match lock.database {
                     database if database == one => other,
@@ -279,7 +275,7 @@ impl Lens {
     /// Forgets all locks, after more has happened to them than is known. Each is followed again when it is
     /// taken the next time.
     pub fn forget_all(&self) {
-        for segment in &self.segments {
+        for segment in self.segments() {
             *segment.lock() = Segment::default();
         }
     }
@@ -287,7 +283,7 @@ impl Lens {
     /// Notes that a client has left. Its locks without an expiry are never released. `is_meant` returns
     /// whether a key is to be followed.
     pub fn leave(&self, client: u64, now_ms: u64, is_meant: impl Fn(&[u8]) -> bool) {
-        for segment in &self.segments {
+        for segment in self.segments() {
             let mut findings = Vec::new();
             for lock in &mut segment.lock().locks {
                 self.settle(lock, now_ms);
@@ -312,7 +308,7 @@ impl Lens {
     /// The locks that are held now and for which `is_wanted` returns true, longest held first.
     pub fn held(&self, now_ms: u64, is_wanted: impl Fn(&Lock) -> bool) -> Vec<Held> {
         let mut held = Vec::new();
-        for segment in &self.segments {
+        for segment in self.segments() {
             for lock in &mut segment.lock().locks {
                 self.settle(lock, now_ms);
                 if lock.is_held() && is_wanted(lock) {
@@ -353,7 +349,7 @@ impl Lens {
     /// Returns the counts so far.
     pub fn stats(&self, now_ms: u64) -> LockStats {
         let (mut followed, mut held) = (0, 0);
-        for segment in &self.segments {
+        for segment in self.segments() {
             let mut segment = segment.lock();
             followed += segment.locks.len();
             for lock in &mut segment.locks {
@@ -396,6 +392,11 @@ impl Lens {
         lines.iter().for_each(|line| tracing::info!("{line}"));
     }
 
+    /// Whether no line about findings waits for its time.
+    pub fn is_at_rest(&self) -> bool {
+        !self.findings.lock().have_lines()
+    }
+
     /// Keeps a finding, and writes a line about it if it is loud. One without a volume is known already.
     fn note(&self, finding: Finding, volume: Option<Volume>) {
         let mut findings = self.findings.lock();
@@ -417,7 +418,13 @@ impl Lens {
     }
 
     fn segment(&self, hash: u64) -> &Mutex<Segment> {
-        &self.segments[hash as usize % SEGMENTS]
+        let segments = self.segments.get_or_init(Box::default);
+        &segments[hash as usize % SEGMENTS]
+    }
+
+    /// The segments that there are.
+    fn segments(&self) -> impl Iterator<Item = &Mutex<Segment>> {
+        self.segments.get().into_iter().flat_map(|segments| segments.iter())
     }
 }
 

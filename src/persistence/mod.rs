@@ -332,6 +332,13 @@ impl Persistence {
         }
     }
 
+    /// Whether no snapshot is written or due, and no number of seconds makes one due.
+    pub fn is_at_rest(&self, points: &[SavePoint], changes: impl FnOnce() -> Option<Changes>) -> bool {
+        let state = self.state.lock();
+        let is_busy = state.current.is_some() || state.job.is_some() || state.is_due || state.is_scheduled;
+        !is_busy && (points.is_empty() || changes().is_some_and(|changes| changes == state.saved))
+    }
+
     /// Gives up the background snapshot, which ends soon and without effect.
     pub fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Relaxed);

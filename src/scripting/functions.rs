@@ -297,6 +297,7 @@ impl Scripting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scripting::shebang::Flags;
 
     fn library(name: &str, functions: &[&str]) -> Arc<Library> {
         let function = |name: &&str| {

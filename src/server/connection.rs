@@ -105,6 +105,8 @@ impl<Stream: Wire> Connection<Stream> {
             sleep(SCRIPT_GLANCE).await;
             instance.keyspace.unwatch(&mut session.watching);
         }
+        // What it leaves behind is tidied up in time.
+        instance.stir();
     }
 
     async fn converse(&mut self) -> io::Result<()> {

@@ -310,6 +310,7 @@ fn register(
     local_address: Address,
 ) -> Registration {
     tracing::debug!("Accepted {address}");
+    instance.stir();
     instance.clients.register(address, local_address, stream.as_raw_fd())
 }
 

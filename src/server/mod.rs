@@ -4,8 +4,8 @@
 //! [`suites`] is what TLS offers). [`rota`] serves them in the order in which they were woken. [`connection`]
 //! is one client from its first byte to its last, and [`conversation`] executes its requests. [`intake`] is
 //! its input, [`outflow`] its output, and [`buffers`] holds their memory. [`slack`] gives unused memory back.
-//! [`lookout`] makes sure that one long request delays no other client. [`background`] does the periodic
-//! work, and [`shutdown`] ends everything in order. [`log`] prints lines for people and tools, and
+//! [`lookout`] makes sure that one long request delays no other client, and [`shutdown`] ends everything in
+//! order. [`log`] prints lines for people and tools, and
 //! [`metrics`] reports to monitoring tools.
 //!
 //! A [`Server`] is an instance with its sockets and its threads. A process may start several of them, and
@@ -13,7 +13,6 @@
 //! process: its directory, its log, its signals, its limits. [`daemon`], [`supervision`] and [`title`] belong
 //! to that.
 
-mod background;
 mod buffers;
 mod connection;
 mod conversation;
@@ -43,7 +42,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 
 use crate::commands;
 use crate::commands::execution::replay;
@@ -51,6 +50,7 @@ use crate::config::Config;
 use crate::instance::{Hooks, Instance, MakeEffective, ShutdownRequest};
 use crate::options::Startup;
 use crate::remote::{self, Remote, Settings};
+use crate::upkeep::{self, Upkeep};
 
 use listener::Doors;
 use lookout::{Lookout, SPARE_THREADS, hand_over, watched};
@@ -82,8 +82,8 @@ pub struct Server {
     doors: Option<Doors>,
     /// The tasks that accept clients.
     accepting: JoinSet<()>,
-    /// The task that starts the thread that writes the log; its result is that thread.
-    log_writer: Option<JoinHandle<thread::JoinHandle<()>>>,
+    /// The periodic work, once clients are accepted.
+    upkeep: Option<Upkeep>,
 }
 
 impl Server {
@@ -125,8 +125,8 @@ impl Server {
             let _entered = runtime.enter();
             listener::open(&instance)?
         };
-        let (accepting, log_writer) = (JoinSet::new(), None);
-        Ok(Server { instance, runtime, rota, metrics, doors: Some(doors), accepting, log_writer })
+        let (accepting, upkeep) = (JoinSet::new(), None);
+        Ok(Server { instance, runtime, rota, metrics, doors: Some(doors), accepting, upkeep })
     }
 
     /// Loads the data, from the log or from the last snapshot.
@@ -170,7 +170,8 @@ impl Server {
         self.metrics.set_ready(true);
         doors.announce();
         let _entered = self.runtime.enter();
-        self.log_writer = Some(background::start(&self.instance));
+        self.upkeep = Some(upkeep::start(&self.instance));
+        tokio::spawn(slack::give_memory_back());
         self.accepting = listener::accept_all(&self.instance, &self.rota, doors);
     }
 
@@ -208,11 +209,11 @@ impl Server {
     pub fn stop(mut self) {
         // If the log could not be written, its lines say so; the caller goes on without this server.
         let _ = self.drain();
-        let Server { instance, runtime, rota, metrics, log_writer, .. } = self;
+        let Server { instance, runtime, rota, metrics, upkeep, .. } = self;
         metrics.stop();
         rota.close();
         instance.stop_log_writer();
-        if let Some(writer) = log_writer.filter(JoinHandle::is_finished)
+        if let Some(writer) = upkeep.and_then(Upkeep::into_log_writer)
             && let Ok(thread) = runtime.block_on(writer)
         {
             // If the thread has panicked there is nothing more to write.

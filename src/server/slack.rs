@@ -5,17 +5,40 @@
 //! for ever. A search through the whole heap took 3 to 81 ms for 660 MiB, and can delay other threads that
 //! need memory. So it is done only if it can free much.
 
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
 use crate::allocator;
 use crate::instance::resident_bytes;
+
+/// The interval between checks for unused memory.
+const SLACK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Less unused memory than this is not worth a search, in bytes.
 const SLACK_BYTES_MIN: usize = 8 << 20;
 /// After a search, bytes that must have been freed since before gaps between used pieces are searched again.
 const FREED_BYTES_MIN: usize = 256 << 10;
 
+/// Gives unused memory back, as long as the runtime runs.
+pub(super) async fn give_memory_back() {
+    let mut slack = Slack::default();
+    loop {
+        sleep(SLACK_INTERVAL).await;
+        if slack.is_large() {
+            let given_back = spawn_blocking(move || {
+                slack.give_back();
+                slack
+            });
+            slack = given_back.await.unwrap_or_default();
+        }
+    }
+}
+
 /// Tracks how much more memory the process has than it uses.
 #[derive(Debug, Default)]
-pub(super) struct Slack {
+struct Slack {
     /// Unused bytes that the last search could not give back: they lie between used pieces.
     left_bytes: usize,
     /// The most bytes in use since the last search.
@@ -25,7 +48,7 @@ pub(super) struct Slack {
 impl Slack {
     /// Whether a search is worth while: much memory is unused, and either it was used at the last search, or
     /// much of what was used since has been freed.
-    pub(super) fn is_large(&mut self) -> bool {
+    fn is_large(&mut self) -> bool {
         self.judge(resident_bytes(), allocator::used_bytes())
     }
 

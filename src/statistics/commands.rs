@@ -102,6 +102,33 @@ pub(super) struct CommandShare {
     histogram: OnceLock<Box<[AtomicU64; BUCKETS]>>,
 }
 
+/// The counts of one thread for all commands, in blocks: most servers use few commands, and an instance that
+/// runs none takes a pointer for each block.
+#[derive(Debug)]
+pub(super) struct CommandShares(Box<[OnceLock<Box<[CommandShare; CommandShares::BLOCK]>>]>);
+
+impl CommandShares {
+    /// Commands of a block. Neighbours in the table are of one family.
+    const BLOCK: usize = 16;
+
+    pub(super) fn new(commands: usize) -> CommandShares {
+        CommandShares((0..commands.div_ceil(CommandShares::BLOCK)).map(|_| OnceLock::new()).collect())
+    }
+
+    /// The counts of the command with this number.
+    #[inline]
+    pub(super) fn of(&self, command: usize) -> &CommandShare {
+        let block = self.0[command / CommandShares::BLOCK].get_or_init(Box::default);
+        &block[command % CommandShares::BLOCK]
+    }
+
+    /// The same, if the thread has run one of that block.
+    pub(super) fn used(&self, command: usize) -> Option<&CommandShare> {
+        let block = self.0[command / CommandShares::BLOCK].get()?;
+        Some(&block[command % CommandShares::BLOCK])
+    }
+}
+
 /// How many calls took how long.
 type Histogram = [u64; BUCKETS];
 

@@ -2,8 +2,8 @@
 //! events that took long.
 //!
 //! What is counted with every batch of requests is counted by each thread in a share of its own, so that
-//! threads never write to the same cache line; readers add the shares up. [`commands`] counts the use of each
-//! command, [`errors`] the kinds of errors; [`command_log`] keeps the slowest and the longest requests,
+//! threads never write to the same cache line; readers add the shares up. A share takes memory for the commands
+//! that its thread has run. [`commands`] counts the use of each command, [`errors`] the kinds of errors; [`command_log`] keeps the slowest and the longest requests,
 //! [`latency`] the longest events, and [`hot_keys`] the keys that take most.
 
 pub mod command_log;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use command_log::CommandLogs;
-use commands::{CommandShare, CommandTotals, Tally, Untracked, Usage};
+use commands::{CommandShares, CommandTotals, Tally, Untracked, Usage};
 use errors::ErrorCounts;
 use hot_keys::HotKeys;
 use latency::LatencyEvents;
@@ -53,6 +53,8 @@ const COUNTS: usize = Count::Faults as usize + 1;
 #[derive(Debug)]
 pub struct Statistics {
     shares: Box<[Share]>,
+    /// How many commands there are.
+    commands: usize,
     untracked: Mutex<Untracked>,
     /// How many errors of each kind were sent to clients.
     pub errors: ErrorCounts,
@@ -75,7 +77,7 @@ pub struct Statistics {
 #[repr(align(128))]
 struct Share {
     counts: [AtomicU64; COUNTS],
-    commands: Box<[CommandShare]>,
+    commands: CommandShares,
 }
 
 thread_local! {
@@ -86,11 +88,9 @@ thread_local! {
 impl Statistics {
     /// Empty statistics, for this number of threads and commands.
     pub fn new(threads: usize, commands: usize) -> Statistics {
-        let share = || Share {
-            counts: Default::default(),
-            commands: (0..commands).map(|_| CommandShare::default()).collect(),
-        };
+        let share = || Share { counts: Default::default(), commands: CommandShares::new(commands) };
         Statistics {
+            commands,
             shares: (0..threads.max(1)).map(|_| share()).collect(),
             untracked: Mutex::default(),
             errors: ErrorCounts::default(),
@@ -117,7 +117,7 @@ impl Statistics {
     /// Adds to the use of the command with this number.
     #[inline]
     pub fn add_usage(&self, command: usize, usage: Usage) {
-        self.share().commands[command].add(usage);
+        self.share().commands.of(command).add(usage);
     }
 
     /// Counts a call of the command with this number, which took `nanos` nanoseconds.
@@ -135,7 +135,7 @@ impl Statistics {
     /// The use of the command with this number.
     pub fn usage(&self, command: usize) -> CommandTotals {
         self.shares.iter().fold(CommandTotals::default(), |mut totals, share| {
-            totals.add(&share.commands[command]);
+            share.commands.used(command).into_iter().for_each(|used| totals.add(used));
             totals
         })
     }
@@ -149,7 +149,7 @@ impl Statistics {
 
     /// Notes that `latency-tracking` is on or off now.
     pub fn track_latencies(&self, is_on: bool) {
-        let numbers = 0..self.shares[0].commands.len();
+        let numbers = 0..self.commands;
         let used =
             numbers.map(|number| (number, self.usage(number))).filter(|(_, totals)| totals.usage.calls > 0);
         self.untracked.lock().switch(is_on, used);
@@ -170,8 +170,8 @@ impl Statistics {
     /// Forgets the use of commands, chosen by their numbers.
     pub fn reset_usage(&self, is_meant: impl Fn(usize) -> bool) {
         for share in &self.shares {
-            let meant = share.commands.iter().enumerate().filter(|(number, _)| is_meant(*number));
-            meant.for_each(|(_, command)| command.reset());
+            let meant = (0..self.commands).filter(|number| is_meant(*number));
+            meant.filter_map(|number| share.commands.used(number)).for_each(|used| used.reset());
         }
         self.untracked.lock().forget(is_meant);
     }
@@ -181,6 +181,13 @@ impl Statistics {
         self.commands_rate.sample(self.total(Count::CommandsProcessed), elapsed_ms);
         self.input_rate.sample(self.total(Count::InputBytes), elapsed_ms);
         self.output_rate.sample(self.total(Count::OutputBytes), elapsed_ms);
+    }
+
+    /// Whether nothing was counted since the rates were updated, and all of them are down to zero.
+    pub fn is_at_rest(&self) -> bool {
+        self.commands_rate.is_at_rest(self.total(Count::CommandsProcessed))
+            && self.input_rate.is_at_rest(self.total(Count::InputBytes))
+            && self.output_rate.is_at_rest(self.total(Count::OutputBytes))
     }
 
     #[inline]
@@ -222,6 +229,11 @@ impl Rate {
         let grown = total.saturating_sub(self.last.swap(total, Ordering::Relaxed));
         let at = self.next.fetch_add(1, Ordering::Relaxed) as usize % Rate::SAMPLES;
         self.samples[at].store(grown * 1000 / elapsed_ms.max(1), Ordering::Relaxed);
+    }
+
+    fn is_at_rest(&self, total: u64) -> bool {
+        self.last.load(Ordering::Relaxed) == total
+            && self.samples.iter().all(|sample| sample.load(Ordering::Relaxed) == 0)
     }
 
     fn reset(&self) {

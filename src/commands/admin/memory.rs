@@ -145,7 +145,7 @@ impl MemoryUse {
     pub(in crate::commands) fn of(instance: &Instance, used_bytes: usize, table_bytes: usize) -> MemoryUse {
         MemoryUse {
             used: used_bytes,
-            peak: allocator::peak_bytes(),
+            peak: instance.peak_memory(),
             startup: instance.startup_bytes,
             resident: resident_bytes(),
             clients: instance.clients.memory.bytes(),

@@ -4,7 +4,7 @@
 //! server renames commands as its configuration says, so a lookup begins with the names of one server.
 
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use crate::commands::all;
 use crate::commands::error::Error;
@@ -118,14 +118,19 @@ static TABLE: LazyLock<Box<[Registered]>> = LazyLock::new(|| {
 });
 
 /// The names that the commands have by themselves.
-static OWN_NAMES: LazyLock<NameTable> = LazyLock::new(|| names(&[]));
+static OWN_NAMES: LazyLock<Arc<NameTable>> = LazyLock::new(|| Arc::new(new_names(&[])));
 
 /// What `rename-command` says, in its order: names of commands with those that they get instead, in lower
 /// case. An empty new name removes the command.
 pub type Renamed = Vec<(String, Vec<u8>)>;
 
-/// The names by which a server finds its commands after these were renamed.
-pub fn names(renamed: &[(String, Vec<u8>)]) -> NameTable {
+/// The names by which a server finds its commands after these were renamed. All servers that rename none share
+/// one table.
+pub fn names(renamed: &[(String, Vec<u8>)]) -> Arc<NameTable> {
+    if renamed.is_empty() { Arc::clone(&OWN_NAMES) } else { Arc::new(new_names(renamed)) }
+}
+
+fn new_names(renamed: &[(String, Vec<u8>)]) -> NameTable {
     let mut names: Vec<(Vec<u8>, u16)> = all().map(|command| command.name.into()).zip(0..).collect();
     for (old, new) in renamed {
         let Some(place) = names.iter().position(|(name, _)| name == old.as_bytes()) else { continue };

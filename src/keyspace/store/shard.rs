@@ -167,6 +167,11 @@ impl Shard {
         self.tables().any(|table| table.is_due(now_ms))
     }
 
+    /// When a sweep is worth its time; the largest number if nothing expires.
+    pub(in crate::keyspace) fn sweep_at_ms(&self) -> u64 {
+        self.tables().map(Table::sweep_at_ms).min().unwrap_or(u64::MAX)
+    }
+
     /// Removes the expired entries of the chosen tables, and passes each to `gone` with the number of its
     /// database. Passes the hashes of which some fields have expired to `due`. Returns how many entries it
     /// looked at.

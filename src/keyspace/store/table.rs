@@ -267,6 +267,11 @@ impl Table {
         self.sweep_at_ms <= now_ms
     }
 
+    /// When a sweep is worth its time; the largest number if nothing expires.
+    pub(super) fn sweep_at_ms(&self) -> u64 {
+        self.sweep_at_ms
+    }
+
     /// Whether a snapshot waits for entries.
     pub(super) fn is_awaited(&self) -> bool {
         self.awaited.is_some()

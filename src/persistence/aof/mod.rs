@@ -618,6 +618,11 @@ impl Aof {
         has_grown || has_to_be
     }
 
+    /// Whether there is no log, and no rewrite is running or will be.
+    pub fn is_at_rest(&self) -> bool {
+        !self.is_on() && matches!(self.state.lock().rewrite, Rewrite::Not)
+    }
+
     /// Whether a rewrite is running or due.
     pub fn is_rewriting(&self) -> bool {
         matches!(self.state.lock().rewrite, Rewrite::Due | Rewrite::Since(_))

@@ -1,0 +1,31 @@
+//! What the instances of a process share: work that needs a thread, but not one for each instance.
+//!
+//! An instance borrows from its host what it needs now and then, so an idle one has no thread. It is the
+//! smaller for it, too: see [`Scale`](crate::instance::Scale). What serves sockets is above all this, in
+//! [`server`](crate::server).
+
+mod freeing;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use freeing::Freeing;
+
+/// What some instances share. A server of its own has a host of its own.
+#[derive(Debug, Default)]
+pub struct Host {
+    /// The thread that frees their large garbage.
+    pub freeing: Freeing,
+    visits: AtomicU64,
+}
+
+impl Host {
+    /// How often periodic work has woken up for one of the instances. Those that sleep are not visited.
+    pub fn visits(&self) -> u64 {
+        self.visits.load(Ordering::Relaxed)
+    }
+
+    /// Counts a visit.
+    pub fn note_visit(&self) {
+        self.visits.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,202 @@
+//! Periodic work of an instance, whether clients send requests or not.
+//!
+//! Each instance has some tasks of the runtime in which it is [started](start), and no thread. They wait on
+//! the runtime's timers, and while the instance [sleeps](crate::instance::Sleep) on none: then only a key that
+//! expires has one. So a thousand idle instances cost their memory alone.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, Builder};
+use std::time::Duration;
+
+use tokio::task::{JoinHandle, JoinSet, spawn_blocking, yield_now};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
+
+use crate::clients::Leaving;
+use crate::commands::execution::client_room::limit_clients;
+use crate::commands::execution::room::{Room, make_room};
+use crate::instance::Instance;
+use crate::keyspace::expiry::Sweep;
+
+/// The interval at which rates are sampled and the clock for the use of keys advances.
+const TICK: Duration = Duration::from_millis(100);
+/// The interval between searches for clients that are idle, or read too slowly: both count seconds.
+const CLIENTS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The periodic work of an instance. It ends when this is dropped, or with the runtime.
+#[derive(Debug)]
+pub struct Upkeep {
+    tasks: JoinSet<()>,
+    /// The task that starts the thread that writes the log; its result is that thread.
+    log_writer: Option<JoinHandle<thread::JoinHandle<()>>>,
+}
+
+/// Starts the periodic work, in the runtime of the caller.
+pub fn start(instance: &Arc<Instance>) -> Upkeep {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(free_expired_keys(Arc::clone(instance)));
+    tasks.spawn(grant_expired_locks(Arc::clone(instance)));
+    tasks.spawn(keep_time(Arc::clone(instance)));
+    tasks.spawn(close_clients(Arc::clone(instance)));
+    tasks.spawn(write_snapshots(Arc::clone(instance)));
+    Upkeep { tasks, log_writer: Some(tokio::spawn(write_aof(Arc::clone(instance)))) }
+}
+
+impl Upkeep {
+    /// The task that starts the thread that writes the log, if the log was ever turned on. Its result is that
+    /// thread. Everything else ends.
+    pub fn into_log_writer(mut self) -> Option<JoinHandle<thread::JoinHandle<()>>> {
+        self.log_writer.take_if(|writer| writer.is_finished())
+    }
+}
+
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        self.tasks.abort_all();
+        self.log_writer.iter().for_each(JoinHandle::abort);
+    }
+}
+
+async fn free_expired_keys(instance: Arc<Instance>) {
+    /// The system's clock may be turned meanwhile.
+    const LOOK_AGAIN: Duration = Duration::from_secs(60);
+    let mut sweep = Sweep::default();
+    loop {
+        instance.host.note_visit();
+        let pace = instance.sweep_pace();
+        let wait = match instance.frees_expired() {
+            true => instance
+                .charged(|| sweep.slice(&instance.keyspace, pace, |effects| instance.notify(effects, None))),
+            false => pace.rest,
+        };
+        if !instance.sleep.is_asleep() {
+            sleep(wait).await;
+            continue;
+        }
+        let comes = instance.frees_expired() && !instance.clock.read().is_frozen;
+        let Some(next_ms) = instance.keyspace.sweep_at_ms().filter(|_| comes) else {
+            instance.sleep.woken().await;
+            continue;
+        };
+        let left = Duration::from_millis(next_ms).saturating_sub(instance.clock.since_epoch());
+        let is_over = timeout(left.clamp(wait, LOOK_AGAIN), instance.sleep.woken()).await.is_err();
+        if is_over && left <= LOOK_AGAIN {
+            // What expires may have consequences that take time, such as a snapshot.
+            instance.stir();
+        }
+    }
+}
+
+/// Grants locks that expire to the clients that wait for them, to the millisecond.
+async fn grant_expired_locks(instance: Arc<Instance>) {
+    /// The clock may be turned meanwhile; CLOCK itself grants what expires by that.
+    const LOOK_AGAIN: Duration = Duration::from_secs(1);
+    /// While nothing expires, as in a pause.
+    const STANDSTILL: Duration = Duration::from_millis(10);
+    let alarms = &instance.followers.alarms;
+    loop {
+        let Some(first_ms) = alarms.first_ms() else {
+            alarms.changed().await;
+            continue;
+        };
+        let left = Duration::from_millis(first_ms).saturating_sub(instance.clock.since_epoch());
+        if !left.is_zero() {
+            let _ = timeout(left.min(LOOK_AGAIN), alarms.changed()).await;
+        } else if instance.frees_expired() {
+            instance.charged(|| instance.keyspace.ring_alarms(|effects| instance.notify(effects, None)));
+            instance.stir();
+            yield_now().await;
+        } else {
+            sleep(STANDSTILL).await;
+        }
+    }
+}
+
+async fn keep_time(instance: Arc<Instance>) {
+    let mut ticks = every(TICK);
+    let mut last = ticks.tick().await;
+    loop {
+        let now = ticks.tick().await;
+        instance.host.note_visit();
+        if instance.pauses_cron.load(Ordering::Relaxed) {
+            continue;
+        }
+        instance.charged(|| {
+            instance.statistics.sample_rates((now - last).as_millis() as u64);
+            instance.clients.follow_clock();
+            limit_clients(&instance);
+        });
+        // If the limit was lowered, no command may come that would make room.
+        while instance.charged(|| make_room(&instance)) == Room::TooLittle {
+            yield_now().await;
+        }
+        let sleeps = instance.charged(|| {
+            instance.keyspace.follow_clock();
+            instance.tidy_tracking();
+            instance.allow_lock_news();
+            instance.lens.write_due_lines(std::time::Instant::now());
+            instance.look_after_snapshots();
+            instance.falls_asleep()
+        });
+        last = now;
+        if sleeps {
+            instance.sleep.woken().await;
+            last = Instant::now();
+            ticks.reset();
+        }
+    }
+}
+
+/// The ticks of an interval. After a long pause there is one, not many.
+fn every(period: Duration) -> Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+/// Has snapshots written one after the other, each by a blocking thread.
+async fn write_snapshots(instance: Arc<Instance>) {
+    loop {
+        instance.persistence.called().await;
+        let writer = Arc::clone(&instance);
+        // If it panics there is no snapshot, and no other one begins before that one has ended.
+        let _ = spawn_blocking(move || writer.charged(|| writer.save_in_background())).await;
+    }
+}
+
+/// Starts the thread that writes the log, when the log is first turned on.
+async fn write_aof(instance: Arc<Instance>) -> thread::JoinHandle<()> {
+    instance.persistence.aof.turned_on().await;
+    let writer = Arc::clone(&instance);
+    let started = Builder::new().name("log".to_owned()).spawn(move || writer.charged(|| writer.write_aof()));
+    started.unwrap_or_else(|error| {
+        // Without the thread no reply could be sent.
+        tracing::error!("Could not start the thread that writes the log: {error}");
+        std::process::abort()
+    })
+}
+
+async fn close_clients(instance: Arc<Instance>) {
+    let mut ticks = every(CLIENTS_INTERVAL);
+    loop {
+        ticks.tick().await;
+        instance.host.note_visit();
+        if instance.sleep.is_asleep() {
+            instance.sleep.woken().await;
+            ticks.reset();
+            continue;
+        }
+        instance.clients.enforce_output_limits();
+        let timeout_s = instance.config.timeout.size() as u64;
+        if timeout_s == 0 {
+            continue;
+        }
+        let now_ms = instance.clients.now_ms();
+        for client in instance.clients.all() {
+            if client.idle_s(now_ms) > timeout_s {
+                tracing::debug!("Closing idle client {}", client.address);
+                client.ask_to_leave(Leaving::Now);
+            }
+        }
+    }
+}
