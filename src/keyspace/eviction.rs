@@ -6,13 +6,13 @@
 //! samples, which comes close to the exact choice. Sampling locks one shard, and another one only if the
 //! first has no key to offer.
 
-use super::following::losses::Loss;
-use super::following::news::Effect;
+use super::Shard;
 use super::store::entry::Entry;
-use super::store::shard::Shard;
 use super::store::sync::Mutex;
 use super::store::table::Table;
 use super::transaction::Held;
+use super::transaction::following::losses::Loss;
+use super::transaction::following::news::Effect;
 use super::{Keyspace, Spot};
 
 /// The most candidates that the pool keeps for the next time. Redis: `EVPOOL_SIZE`.

@@ -16,9 +16,9 @@
 use std::time::{Duration, Instant};
 
 use super::Keyspace;
-use super::following::losses::DatabaseKey;
-use super::following::news::Effect;
 use super::store::shard::SweepScope;
+use super::transaction::following::losses::DatabaseKey;
+use super::transaction::following::news::Effect;
 use super::transaction::{Held, Transaction};
 
 /// How long the sweep works before its thread serves clients.
@@ -119,6 +119,25 @@ impl Keyspace {
         let of_shard = |number| self.lock_soon(number).map_or(0, |shard| shard.sweep_at_ms());
         self.shard_numbers().map(of_shard).min().filter(|at_ms| *at_ms < u64::MAX)
     }
+
+    /// Frees some of the locks whose alarms are due, and grants each to the next in line. Calls `notify` with
+    /// the effects for clients, under the lock. The caller holds nothing.
+    pub fn ring_alarms(&self, mut notify: impl FnMut(Vec<Effect>)) {
+        let alarms = &self.followers.alarms;
+        for (database, key) in alarms.take_due(self.clock.now_ms()) {
+            let number = self.shard_of(self.hash(&key));
+            let Some(shard) = self.lock_soon(number) else {
+                // Another thread holds the shard for long.
+                alarms.set(database, &key, Some(self.clock.now_ms() + 1));
+                continue;
+            };
+            let mut tx = self.transaction(database, Held::Many(vec![(number, shard)]));
+            tx.free_expired(&key);
+            // If it has not expired, it gets an alarm again.
+            tx.note_ready(database, &key);
+            end(tx, self, &mut notify);
+        }
+    }
 }
 
 /// Frees some expired fields of a hash. Returns whether there are more; nothing if another thread holds the
@@ -138,7 +157,7 @@ fn free_fields(
 }
 
 /// Ends a transaction that no client has begun.
-pub(super) fn end(mut tx: Transaction<'_>, keyspace: &Keyspace, notify: &mut impl FnMut(Vec<Effect>)) {
+fn end(mut tx: Transaction<'_>, keyspace: &Keyspace, notify: &mut impl FnMut(Vec<Effect>)) {
     tx.serve_blocked();
     let logged = tx.commit().map_or(0, |logged| logged.end);
     tx.take_served().into_iter().for_each(|served| served.deliver(logged));

@@ -7,7 +7,7 @@
 //!
 //! - [`store`] holds keys and values in memory.
 //! - [`transaction`] is what a command can do to them.
-//! - [`following`] records changes for clients that watch or listen, for the log and for the lock lens.
+//! - [`transaction::following`] records changes for clients that watch or listen, for the log and for the lock lens.
 //! - [`scan`] visits all keys while other clients go on.
 //! - [`snapshot`] copies the state of one moment while clients go on.
 //! - [`expiry`] frees expired keys that no command asks for.
@@ -20,7 +20,6 @@ pub mod access;
 mod eviction;
 pub mod expiry;
 pub mod fencing;
-mod following;
 #[cfg(all(test, feature = "shuttle"))]
 pub(crate) mod interleavings;
 mod scan;
@@ -44,31 +43,34 @@ use access::Access;
 use eviction::Pool;
 pub use eviction::{Candidates, First};
 use fencing::Fencing;
-pub use following::Followers;
-pub use following::aftermath::Garbage;
-pub use following::blocked::{Attempt, Attempted, Claimed, Outcome, Served, Waiter, WaitingClients};
-pub use following::interest::Interest;
-pub use following::journal::{Journal, Logged, LongKey, Own, Piece, Reach};
-use following::lens::Allowance;
-pub use following::lens::Grouping;
-use following::losses::Losses;
-pub use following::news::{Effect, LockChange, LockNews, Token};
-pub use following::records;
-pub use following::surveys::{Survey, Surveyed};
-pub use following::watching::{Mark, Watching};
 pub use scan::{Cursor, Names, ScanLimit};
-use snapshot::PreservedBytes;
 pub use snapshot::{SavedKey, Slice, Snapshot, Use};
+use store::copies::PreservedBytes;
 use store::entry::Entry;
 use store::locking::LongHeld;
 pub use store::locking::{Busy, NotNow};
 pub use store::shard::KeyspaceCounters;
-use store::shard::LockedShard;
 use store::sync::Mutex;
 pub use store::table::DatabaseSize;
+pub use store::token::Token;
 use totals::ReadsOfCopies;
 pub use totals::Totals;
 pub use transaction::change::Change;
+pub use transaction::following::Followers;
+use transaction::following::Rarities;
+pub use transaction::following::aftermath::Garbage;
+pub use transaction::following::blocked::{
+    Attempt, Attempted, Claimed, Outcome, Served, Waiter, WaitingClients,
+};
+pub use transaction::following::interest::Interest;
+pub use transaction::following::journal::{Journal, Logged, LongKey, Own, Piece, Reach};
+use transaction::following::lens::Allowance;
+pub use transaction::following::lens::Grouping;
+use transaction::following::losses::Losses;
+pub use transaction::following::news::{Effect, LockChange, LockNews};
+pub use transaction::following::records;
+pub use transaction::following::surveys::{Survey, Surveyed};
+pub use transaction::following::watching::{Mark, Watching};
 pub use transaction::long_texts::{Copied, Missed, Prepared, Shared, complete};
 pub use transaction::parts::Part;
 pub use transaction::{
@@ -78,6 +80,10 @@ pub use transaction::{
 /// The shards of a keyspace for many keys, and the most that one may have. In a prototype with 8 million keys the longest insert while tables
 /// grow was 343 ms with one shard and 0.55 ms with 1,024. With 4,096 shards reads became 5–10% slower.
 pub const SHARDS_MAX: usize = 1024;
+
+/// A shard of this keyspace, without and with its lock.
+type Shard = store::shard::Shard<Rarities>;
+type LockedShard = store::shard::LockedShard<Rarities>;
 
 /// The number of kinds that a type may have.
 const KINDS: usize = 8;

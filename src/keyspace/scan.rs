@@ -16,7 +16,7 @@
 use std::ops::Deref;
 
 use super::SHARDS_MAX;
-use super::store::shard::Shard;
+use super::Shard;
 use super::store::table::Table;
 use super::transaction::{Transaction, Walk};
 use crate::values::TypeFacts;

@@ -15,24 +15,15 @@
 //! that its database had when the snapshot began.
 
 use std::ops::DerefMut;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::store::copies::{Copies, Place};
 use super::store::entry::Entry;
 use super::store::table::Table;
 use super::transaction::{Everything, Transaction, Walk};
-use crate::allocator::taken_bytes;
 use crate::keyspace::Keyspace;
 use crate::values::{Content, Value};
-
-/// Entries of one slice. Copying this many takes a fraction of a millisecond, even if none is in the caches.
-const SLICE_ENTRIES_MAX: usize = 1024;
-/// Bytes of one slice. The last entry is copied whole, so it may exceed the limit; long values are shared.
-const SLICE_BYTES_MAX: usize = 256 << 10;
-
-/// Bytes of all preserved entries of a keyspace.
-pub(super) type PreservedBytes = Arc<AtomicUsize>;
 
 impl Keyspace {
     /// Bytes that are in use only because a snapshot is running.
@@ -71,64 +62,6 @@ pub enum Use {
     Frequency,
 }
 
-/// Entries that a snapshot waits for, and that have left their table or have changed since.
-#[derive(Debug)]
-pub(super) struct Preserved {
-    entries: Vec<Entry>,
-    /// The sum over the keyspace, to which these bytes are added.
-    bytes: PreservedBytes,
-}
-
-impl Preserved {
-    /// No entries yet. `bytes` is the sum over the keyspace.
-    pub(super) fn new(bytes: &PreservedBytes) -> Preserved {
-        Preserved { entries: Vec::new(), bytes: Arc::clone(bytes) }
-    }
-
-    /// Preserves a copy of an entry that is about to change.
-    #[cold]
-    pub(super) fn copy(&mut self, entry: &mut Entry, epoch: bool) {
-        self.push(entry.copied());
-        entry.set_epoch(epoch);
-    }
-
-    /// Preserves an entry that has left its table.
-    #[cold]
-    pub(super) fn push(&mut self, entry: Entry) {
-        self.bytes.fetch_add(taken_bytes(entry.bytes_in_all()), Ordering::Relaxed);
-        self.entries.push(entry);
-    }
-
-    pub(super) fn entries(&self) -> std::slice::Iter<'_, Entry> {
-        self.entries.iter()
-    }
-}
-
-impl Drop for Preserved {
-    fn drop(&mut self) {
-        let bytes = self.entries.iter().map(|entry| taken_bytes(entry.bytes_in_all())).sum();
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
-/// The writer's place in a shard: a place in one table, valid while the table keeps its layout.
-#[derive(Debug, Default)]
-pub(super) struct Place {
-    table: Option<(u16, u32)>,
-    pub(super) number: usize,
-}
-
-impl Place {
-    /// Returns the place in a table where the writer goes on.
-    pub(super) fn enter(&mut self, database: u16, layout: u32) -> usize {
-        let table = Some((database, layout));
-        if self.table != table {
-            *self = Place { table, number: 0 };
-        }
-        self.number
-    }
-}
-
 /// A running snapshot.
 #[derive(Debug)]
 pub struct Snapshot {
@@ -152,92 +85,27 @@ impl Snapshot {
 }
 
 /// A piece of a snapshot.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Slice {
-    entries_max: usize,
-    bytes_max: usize,
-    copies: Vec<Copied>,
-    /// The keys and values of `copies`, one after the other.
-    bytes: Vec<u8>,
-    /// Shares of large values and of long strings, and locks with fencing numbers.
-    shares: Vec<(u16, Entry)>,
-    preserved: Vec<(u16, Preserved)>,
+    copies: Copies,
+    /// Tables that have left their databases.
     tables: Vec<Table>,
-}
-
-#[derive(Debug)]
-struct Copied {
-    database: u16,
-    stamp: u32,
-    kind: u8,
-    key_bytes: usize,
-    value_bytes: usize,
-    expires_at_ms: Option<u64>,
-}
-
-impl Default for Slice {
-    fn default() -> Slice {
-        Slice::with_limits(SLICE_ENTRIES_MAX, SLICE_BYTES_MAX)
-    }
 }
 
 impl Slice {
     /// An empty piece, with room for at most `entries_max` entries and `bytes_max` bytes.
+    #[cfg(test)]
     pub(crate) fn with_limits(entries_max: usize, bytes_max: usize) -> Slice {
-        let (copies, bytes, shares, preserved, tables) = Default::default();
-        Slice { entries_max, bytes_max, copies, bytes, shares, preserved, tables }
-    }
-
-    /// Whether it has enough, so that the writer lets other threads have their turn.
-    pub(super) fn is_full(&self) -> bool {
-        let entries = self.copies.len() + self.shares.len();
-        let has_copies = entries >= self.entries_max || self.bytes.len() >= self.bytes_max;
-        has_copies || !self.tables.is_empty()
+        Slice { copies: Copies::with_limits(entries_max, bytes_max), tables: Vec::new() }
     }
 
     fn is_empty(&self) -> bool {
-        self.copies.is_empty()
-            && self.shares.is_empty()
-            && self.preserved.is_empty()
-            && self.tables.is_empty()
+        self.copies.is_empty() && self.tables.is_empty()
     }
 
     fn clear(&mut self) {
         self.copies.clear();
-        self.bytes.clear();
-        // A long value has made the buffer large.
-        self.bytes.shrink_to(2 * self.bytes_max);
-        self.shares.clear();
-        self.preserved.clear();
         self.tables.clear();
-    }
-
-    pub(super) fn copy(&mut self, database: u16, entry: &Entry) {
-        let value = match entry.content() {
-            Content::Bytes(value) if entry.fence().is_none() => value,
-            _ => return self.shares.push((database, entry.copied())),
-        };
-        let (key, kind) = (entry.key(), entry.kind());
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
-        self.copies.push(Copied {
-            database,
-            stamp: entry.stamp(),
-            kind,
-            key_bytes: key.len(),
-            value_bytes: value.len(),
-            expires_at_ms: entry.expires_at_ms(),
-        });
-    }
-
-    pub(super) fn add_preserved(&mut self, database: u16, preserved: Preserved) {
-        if !preserved.entries.is_empty() {
-            self.preserved.push((database, preserved));
-        }
-    }
-
-    pub(super) fn add_tables(&mut self, tables: impl Iterator<Item = Table>) {
-        self.tables.extend(tables);
     }
 
     /// Calls `visit` for every key, until it fails.
@@ -261,20 +129,11 @@ impl Slice {
             frequency: (use_kept == Use::Frequency).then(|| access.frequency(stamp)),
             fence: None,
         };
-        let mut rest = self.bytes.as_slice();
-        for copied in &self.copies {
-            let (key, after) = rest.split_at(copied.key_bytes);
-            let (value, after) = after.split_at(copied.value_bytes);
-            rest = after;
-            let value = keyspace.value_of_kind(copied.kind, Content::Bytes(value));
-            visit(&saved(copied.database, key, value, copied.expires_at_ms, copied.stamp))?;
+        for copied in self.copies.copied() {
+            let value = keyspace.value_of_kind(copied.kind, Content::Bytes(copied.value));
+            visit(&saved(copied.database, copied.key, value, copied.expires_at_ms, copied.stamp))?;
         }
-        let preserved = self.preserved.iter();
-        let preserved =
-            preserved.flat_map(|(database, entries)| entries.entries().map(|entry| (*database, entry)));
-        let shares = self.shares.iter().map(|(database, entry)| (*database, entry));
-        let preserved = shares.chain(preserved);
-        for (database, entry) in preserved.chain(self.tables.iter().flat_map(Table::awaited)) {
+        for (database, entry) in self.copies.entries().chain(self.tables.iter().flat_map(Table::awaited)) {
             let value = keyspace.value_of(entry);
             let saved = saved(database, entry.key(), value, entry.expires_at_ms(), entry.stamp());
             visit(&SavedKey { fence: entry.fence(), ..saved })?;
@@ -330,7 +189,9 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Walk<T> {
         slice.clear();
         let shards = self.keyspace().shards.len();
         while snapshot.shard < shards {
-            if !self.visit_mut(snapshot.shard, |shard| shard.give_awaited(&mut snapshot.place, slice)) {
+            if !self.visit_mut(snapshot.shard, |shard| {
+                shard.give_awaited(&mut snapshot.place, &mut slice.copies, &mut slice.tables)
+            }) {
                 return true;
             }
             snapshot.shard += 1;
@@ -338,7 +199,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Walk<T> {
             if snapshot.shard == shards {
                 self.keyspace().has_snapshot.store(false, Ordering::Relaxed);
             }
-            if slice.is_full() {
+            if slice.copies.is_full() {
                 return true;
             }
         }

@@ -175,24 +175,14 @@ fn compared_words(code: &str) -> Vec<&str> {
     words
 }
 
-/// Folders whose files still use each other in circles.
-const TANGLED: &[&str] = &["keyspace"];
-
 #[test]
 fn files_of_a_folder_do_not_use_each_other_in_circles() {
     let source = root().join("src");
-    let mut tangled = Vec::new();
     for folder in folders(&source) {
         let circle = circle_in(&folder, &source);
-        let name = folder.strip_prefix(&source).unwrap().to_string_lossy().into_owned();
-        if TANGLED.contains(&name.as_str()) {
-            assert!(!circle.is_empty(), "{name} has no circle any more: take it out of the list");
-            tangled.push(name);
-        } else {
-            assert!(circle.is_empty(), "the files of {name} use each other in a circle: {circle:?}");
-        }
+        let name = folder.strip_prefix(&source).unwrap().display();
+        assert!(circle.is_empty(), "the files of {name} use each other in a circle: {circle:?}");
     }
-    assert_eq!(tangled.len(), TANGLED.len(), "{TANGLED:?} names a folder that there is not");
 }
 
 /// All folders below one.

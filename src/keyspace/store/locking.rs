@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::keyspace::store::shard::Shard;
+use crate::keyspace::Shard;
 use crate::keyspace::store::sync::{Mutex, MutexGuard};
 use crate::keyspace::{Keyspace, SHARDS_MAX};
 

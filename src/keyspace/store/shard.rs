@@ -4,10 +4,7 @@
 use std::cell::Cell;
 use std::ops::Deref;
 
-use crate::keyspace::following::blocked::BlockedKeys;
-use crate::keyspace::following::lens::GoneLocks;
-use crate::keyspace::following::watching::WatchedKeys;
-use crate::keyspace::snapshot::{Place, PreservedBytes, Slice};
+use crate::keyspace::store::copies::{Copies, Place, PreservedBytes};
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::sync::Mutex;
 use crate::keyspace::store::table::Table;
@@ -16,13 +13,13 @@ use crate::keyspace::store::table::Table;
 /// of them is in the first line, so it needs one read of memory.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(in crate::keyspace) struct LockedShard(Mutex<Shard>);
+pub(in crate::keyspace) struct LockedShard<R>(Mutex<Shard<R>>);
 
-impl Deref for LockedShard {
-    type Target = Mutex<Shard>;
+impl<R> Deref for LockedShard<R> {
+    type Target = Mutex<Shard<R>>;
 
     #[inline(always)]
-    fn deref(&self) -> &Mutex<Shard> {
+    fn deref(&self) -> &Mutex<Shard<R>> {
         &self.0
     }
 }
@@ -30,8 +27,8 @@ impl Deref for LockedShard {
 /// The data behind one lock. Counting here costs nothing extra, since the lock is held anyway.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(in crate::keyspace) struct Shard {
-    rarities: Option<Box<Rarities>>,
+pub(in crate::keyspace) struct Shard<R> {
+    rarities: Option<Box<Rarities<R>>>,
     /// Reads that found a key.
     pub(in crate::keyspace) hits: Cell<u64>,
     /// How often a key was written or deleted. Redis: `dirty`.
@@ -48,12 +45,17 @@ pub(in crate::keyspace) struct Shard {
 
 /// Parts of a shard that few shards need.
 #[derive(Debug, Default)]
-pub(in crate::keyspace) struct Rarities {
+struct Rarities<R> {
     /// Tables that have left their databases, but a snapshot waits for them.
     awaited: Vec<Table>,
-    pub(in crate::keyspace) watched: WatchedKeys,
-    pub(in crate::keyspace) blocked: BlockedKeys,
-    pub(in crate::keyspace) gone_locks: GoneLocks,
+    /// What those keep that follow the shard's keys.
+    followed: R,
+}
+
+/// What those keep in a shard that follow its keys.
+pub(in crate::keyspace) trait Followed: Default {
+    /// Called when a sweep has removed a lock, with the hash of its key.
+    fn lock_has_gone(&mut self, hash: u64);
 }
 
 /// The tables to sweep.
@@ -80,7 +82,7 @@ pub struct KeyspaceCounters {
     pub expired_fields: u64,
 }
 
-impl Shard {
+impl<R: Followed> Shard<R> {
     #[inline(always)]
     pub(in crate::keyspace) fn table(&self, database: usize) -> Option<&Table> {
         if database == 0 { Some(&self.first) } else { self.others.get(database - 1) }
@@ -103,13 +105,13 @@ impl Shard {
 
     /// The rarely needed parts, if the shard has any.
     #[inline(always)]
-    pub(in crate::keyspace) fn rarities(&self) -> Option<&Rarities> {
-        self.rarities.as_deref()
+    pub(in crate::keyspace) fn rarities(&self) -> Option<&R> {
+        self.rarities.as_deref().map(|rarities| &rarities.followed)
     }
 
     /// The rarely needed parts, made if the shard has none.
-    pub(in crate::keyspace) fn rarities_mut(&mut self) -> &mut Rarities {
-        self.rarities.get_or_insert_default()
+    pub(in crate::keyspace) fn rarities_mut(&mut self) -> &mut R {
+        &mut self.rarities.get_or_insert_default().followed
     }
 
     /// Sets all counters to zero.
@@ -131,7 +133,7 @@ impl Shard {
         let table = std::mem::take(all(&mut self.first, &mut self.others).nth(database)?);
         self.changes += table.len() as u64;
         if table.is_awaited() {
-            self.rarities_mut().awaited.push(table);
+            self.rarities.get_or_insert_default().awaited.push(table);
             return None;
         }
         Some(table)
@@ -144,11 +146,20 @@ impl Shard {
         }
     }
 
-    /// Gives a snapshot the entries that it waits for, from `place` on, until the slice is full. Returns
+    /// Gives a snapshot the entries that it waits for, from `place` on, until the slice is full, and the tables
+    /// that have left their databases. Returns
     /// whether there are no more.
-    pub(in crate::keyspace) fn give_awaited(&mut self, place: &mut Place, slice: &mut Slice) -> bool {
+    pub(in crate::keyspace) fn give_awaited(
+        &mut self,
+        place: &mut Place,
+        slice: &mut Copies,
+        tables: &mut Vec<Table>,
+    ) -> bool {
         if let Some(rarities) = &mut self.rarities {
-            slice.add_tables(rarities.awaited.drain(..));
+            tables.append(&mut rarities.awaited);
+        }
+        if !tables.is_empty() {
+            slice.close();
         }
         all(&mut self.first, &mut self.others).all(|table| table.give_awaited(place, slice))
     }
@@ -193,7 +204,7 @@ impl Shard {
                 let rarities = &mut self.rarities;
                 let gone = |entry: Entry| {
                     if entry.is_lock() {
-                        rarities.get_or_insert_default().gone_locks.add(hash(&entry));
+                        rarities.get_or_insert_default().followed.lock_has_gone(hash(&entry));
                     }
                     gone(database, entry);
                 };
@@ -213,13 +224,20 @@ fn all<'a>(first: &'a mut Table, others: &'a mut [Table]) -> impl Iterator<Item 
 mod tests {
     use super::*;
 
+    #[derive(Default)]
+    struct Nothing;
+
+    impl Followed for Nothing {
+        fn lock_has_gone(&mut self, _: u64) {}
+    }
+
     #[test]
     fn a_command_reads_only_the_first_cache_line_of_a_shard() {
-        let shard = LockedShard::default();
+        let shard = LockedShard::<Nothing>::default();
         let start = std::ptr::from_ref(&shard).addr();
         let locked = shard.try_lock().expect("a free lock");
         let last = std::ptr::from_ref(&locked.first.layout).addr() + size_of::<u32>();
         assert!(last - start <= 64, "{}", last - start);
-        assert_eq!((start % 64, size_of::<LockedShard>()), (0, 128));
+        assert_eq!((start % 64, size_of::<LockedShard<Nothing>>()), (0, 128));
     }
 }

@@ -5,11 +5,11 @@
 //! does.
 
 use crate::keyspace::Spot;
-use crate::keyspace::following::news::Token;
-use crate::keyspace::snapshot::{Place, Preserved, PreservedBytes, Slice};
 use crate::keyspace::store::buckets::Buckets;
+use crate::keyspace::store::copies::{Copies, Place, Preserved, PreservedBytes};
 use crate::keyspace::store::due::{self, DueSoon};
 use crate::keyspace::store::entry::Entry;
+use crate::keyspace::store::token::Token;
 use crate::values::LongText;
 
 /// How large a database is.
@@ -295,7 +295,7 @@ impl Table {
     /// Whatever happens between two calls, the snapshot gets each entry once: an entry that it has got has
     /// the table's epoch. An expired entry may have been freed before. That is no loss, since an expired key
     /// is not loaded.
-    pub(super) fn give_awaited(&mut self, place: &mut Place, slice: &mut Slice) -> bool {
+    pub(super) fn give_awaited(&mut self, place: &mut Place, slice: &mut Copies) -> bool {
         let Some(Awaited { database, .. }) = self.awaited.as_deref() else { return true };
         let database = *database;
         let start = place.enter(database, self.layout);
@@ -307,7 +307,7 @@ impl Table {
             if let Some(entry) = self.entries.get_mut(at)
                 && entry.epoch() != self.epoch
             {
-                slice.copy(database, entry);
+                slice.add(database, entry);
                 entry.set_epoch(self.epoch);
             }
         }

@@ -7,9 +7,9 @@
 //! of its own there.
 
 use super::Transaction;
-use crate::keyspace::following::changes::Extent;
-use crate::keyspace::following::news::LockChange;
 use crate::keyspace::store::entry::Entry;
+use crate::keyspace::transaction::following::changes::Extent;
+use crate::keyspace::transaction::following::news::LockChange;
 
 impl Transaction<'_> {
     /// Grants a lock to a token, if the key is absent; returns the fencing number. The expiry, in

@@ -10,10 +10,10 @@ use std::ops::Range;
 
 use crate::events::EventClass;
 use crate::keyspace::access::Access;
-use crate::keyspace::following::changes::Extent;
-use crate::keyspace::following::records::Recorder;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::transaction::Transaction;
+use crate::keyspace::transaction::following::changes::Extent;
+use crate::keyspace::transaction::following::records::Recorder;
 use crate::values::packed::COUNT_BYTES;
 use crate::values::pairs;
 use crate::values::tree::{Ledger, Map, Ranking, Remains, Sequence};

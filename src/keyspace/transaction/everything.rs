@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 
 use super::{Held, Transaction};
 use crate::clock::Clock;
-use crate::keyspace::following::Replacement;
-use crate::keyspace::following::news::Effect;
+use crate::keyspace::Shard;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::locking::HeldShards;
-use crate::keyspace::store::shard::{KeyspaceCounters, Shard, SweepScope};
+use crate::keyspace::store::shard::{KeyspaceCounters, SweepScope};
 use crate::keyspace::store::table::{DatabaseSize, Table};
+use crate::keyspace::transaction::following::Replacement;
+use crate::keyspace::transaction::following::news::Effect;
 
 /// A transaction that holds every shard: a [`Transaction`] behind a reference or a box.
 #[derive(Debug)]

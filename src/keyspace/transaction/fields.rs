@@ -5,11 +5,11 @@
 //! by the sweep ([`expiry`](crate::keyspace::expiry)), some at a time. A hash whose last field has expired
 //! counts as absent as a whole, and is freed as a whole.
 
-use crate::keyspace::following::losses::Loss;
-use crate::keyspace::following::records::Recorder;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::transaction::Transaction;
 use crate::keyspace::transaction::change::Change;
+use crate::keyspace::transaction::following::losses::Loss;
+use crate::keyspace::transaction::following::records::Recorder;
 use crate::values::expiring::{self, Expiring};
 use crate::values::pairs;
 use crate::values::tree::{ExpiringMap, Remains};

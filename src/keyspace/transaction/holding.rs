@@ -6,7 +6,7 @@
 
 use super::{Held, Hold, Transaction, is_same};
 use crate::keyspace::Keyspace;
-use crate::keyspace::store::shard::Shard;
+use crate::keyspace::Shard;
 use crate::keyspace::store::sync::MutexGuard;
 
 /// A script named a key, and its transaction may not hold more shards.

@@ -19,6 +19,7 @@ mod acquiring;
 pub(in crate::keyspace) mod change;
 mod everything;
 mod fields;
+pub(in crate::keyspace) mod following;
 mod holding;
 pub(in crate::keyspace) mod long_texts;
 pub(in crate::keyspace) mod parts;
@@ -29,13 +30,13 @@ mod writing;
 use std::cell::{Cell, RefCell};
 
 use crate::allocator::taken_bytes;
-use crate::keyspace::following::aftermath::Left;
-use crate::keyspace::following::interest::Wanted;
-use crate::keyspace::following::lens::{Grouping, Made};
+use crate::keyspace::Shard;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::locking::{Busy, HeldShards, NotNow, ShardSet};
-use crate::keyspace::store::shard::Shard;
 use crate::keyspace::store::sync::MutexGuard;
+use crate::keyspace::transaction::following::aftermath::Left;
+use crate::keyspace::transaction::following::interest::Wanted;
+use crate::keyspace::transaction::following::lens::{Grouping, Made};
 use crate::keyspace::{Keyspace, Spot};
 use crate::values::{Content, HASH_KIND, Type, Value, WrongType};
 

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::keyspace::following::changes::Extent;
+use crate::keyspace::transaction::following::changes::Extent;
 use crate::keyspace::transaction::{Expiry, Transaction};
 use crate::values::{Encoding, WrongType};
 

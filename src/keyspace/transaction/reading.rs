@@ -9,12 +9,12 @@ use std::time::Duration;
 use super::{Expiry, Transaction};
 use crate::allocator::taken_bytes;
 use crate::events::EventClass;
+use crate::keyspace::Shard;
 use crate::keyspace::Spot;
 use crate::keyspace::access::Access;
-use crate::keyspace::following::lens::Grouping;
-use crate::keyspace::following::news::LockChange;
 use crate::keyspace::store::entry::Entry;
-use crate::keyspace::store::shard::Shard;
+use crate::keyspace::transaction::following::lens::Grouping;
+use crate::keyspace::transaction::following::news::LockChange;
 use crate::values::{Encoding, Limit, Structure, Type, TypeFacts, Value, WrongType};
 
 /// The most bytes of a value while a log is replayed, whatever the parameters are now: the largest value that

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::{Everything, Held, Transaction};
 use crate::keyspace::Keyspace;
-use crate::keyspace::store::shard::Shard;
+use crate::keyspace::Shard;
 
 /// A transaction that may look at any shard: it holds every shard, or none and locks each for a look.
 #[derive(Debug)]

@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::Transaction;
 use crate::events::EventClass;
 use crate::keyspace::access::Access;
-use crate::keyspace::following::changes::Extent;
-use crate::keyspace::following::lens::Grouping;
-use crate::keyspace::following::losses::Loss;
-use crate::keyspace::following::news::LockChange;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::table::{LockBefore, NewEntry, Removed};
+use crate::keyspace::transaction::following::changes::Extent;
+use crate::keyspace::transaction::following::lens::Grouping;
+use crate::keyspace::transaction::following::losses::Loss;
+use crate::keyspace::transaction::following::news::LockChange;
 use crate::values::{Content, Encoding, LONG_TEXT_BYTES, STRING_KIND, Value};
 
 /// When a written key expires.

@@ -13,9 +13,9 @@
 use std::collections::BTreeSet;
 
 use crate::keyspace::NotNow;
-use crate::keyspace::following::blocked::Waiter;
 use crate::keyspace::store::locking::ShardSet;
 use crate::keyspace::transaction::Transaction;
+use crate::keyspace::transaction::following::blocked::Waiter;
 use crate::values::LIST_KIND;
 
 /// How often a transaction begins again because it lacks targets. After that it holds everything.
@@ -116,7 +116,7 @@ fn takes_an_element(waiter: &Waiter) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keyspace::following::blocked::{Attempt, Attempted};
+    use crate::keyspace::transaction::following::blocked::{Attempt, Attempted};
     use crate::keyspace::{Keyspace, Transaction};
 
     /// A client that is never served.

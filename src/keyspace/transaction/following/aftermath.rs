@@ -4,14 +4,14 @@
 use std::mem::{ManuallyDrop, take};
 use std::sync::Arc;
 
-use crate::keyspace::following::blocked::{Served, Waiter};
-use crate::keyspace::following::changes::Changes;
-use crate::keyspace::following::lens::Absences;
-use crate::keyspace::following::news::Effect;
-use crate::keyspace::following::recording::Recorded;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::table::Table;
 use crate::keyspace::transaction::Transaction;
+use crate::keyspace::transaction::following::blocked::{Served, Waiter};
+use crate::keyspace::transaction::following::changes::Changes;
+use crate::keyspace::transaction::following::lens::Absences;
+use crate::keyspace::transaction::following::news::Effect;
+use crate::keyspace::transaction::following::recording::Recorded;
 use crate::keyspace::transaction::long_texts::{Missed, Prepared};
 use crate::values::tree::Remains;
 use crate::values::{LongText, Structure};

@@ -10,9 +10,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::keyspace::following::Followers;
-use crate::keyspace::following::watching::Mark;
 use crate::keyspace::store::sync::Mutex;
+use crate::keyspace::transaction::following::Followers;
+use crate::keyspace::transaction::following::watching::Mark;
 use crate::keyspace::transaction::{Everything, Transaction};
 
 /// Keys that a survey may read.

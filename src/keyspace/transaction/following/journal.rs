@@ -22,8 +22,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::keyspace::Keyspace;
-use crate::keyspace::following::records;
 use crate::keyspace::store::entry::Entry;
+use crate::keyspace::transaction::following::records;
 use crate::keyspace::transaction::{Everything, Transaction};
 use crate::values::{Sink, TypeFacts, Value};
 

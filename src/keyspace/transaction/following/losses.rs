@@ -9,11 +9,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::events::EventClass;
-use crate::keyspace::following::changes::Extent;
-use crate::keyspace::following::news::Effect;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::shard::SweepScope;
 use crate::keyspace::transaction::Transaction;
+use crate::keyspace::transaction::following::changes::Extent;
+use crate::keyspace::transaction::following::news::Effect;
 
 /// A key behind the number of its database.
 pub(in crate::keyspace) type DatabaseKey = (usize, Box<[u8]>);

@@ -35,14 +35,16 @@ use std::ops::DerefMut;
 
 use crate::events::EventClass;
 use crate::keyspace::Spot;
-use crate::keyspace::following::alarms::Alarms;
-use crate::keyspace::following::blocked::BlockedCount;
-use crate::keyspace::following::changes::Extent;
-use crate::keyspace::following::interest::Interest;
-use crate::keyspace::following::journal::Journal;
-use crate::keyspace::following::news::Effect;
-use crate::keyspace::following::surveys::Surveys;
-use crate::keyspace::following::watching::Presence;
+use crate::keyspace::store::shard::Followed;
+use crate::keyspace::transaction::following::alarms::Alarms;
+use crate::keyspace::transaction::following::blocked::{BlockedCount, BlockedKeys};
+use crate::keyspace::transaction::following::changes::Extent;
+use crate::keyspace::transaction::following::interest::Interest;
+use crate::keyspace::transaction::following::journal::Journal;
+use crate::keyspace::transaction::following::lens::GoneLocks;
+use crate::keyspace::transaction::following::news::Effect;
+use crate::keyspace::transaction::following::surveys::Surveys;
+use crate::keyspace::transaction::following::watching::{Presence, WatchedKeys};
 use crate::keyspace::transaction::{Everything, Transaction};
 
 /// The receivers of the changes in a keyspace.
@@ -58,6 +60,20 @@ pub struct Followers {
     pub(in crate::keyspace) blocked: BlockedCount,
     /// Requests that read keys one after the other.
     pub(in crate::keyspace) surveys: Surveys,
+}
+
+/// What is kept in a shard of those that follow its keys; few shards have it.
+#[derive(Debug, Default)]
+pub(in crate::keyspace) struct Rarities {
+    pub(in crate::keyspace) watched: WatchedKeys,
+    pub(in crate::keyspace) blocked: BlockedKeys,
+    pub(in crate::keyspace) gone_locks: GoneLocks,
+}
+
+impl Followed for Rarities {
+    fn lock_has_gone(&mut self, hash: u64) {
+        self.gone_locks.add(hash);
+    }
 }
 
 /// The new contents of a database.

@@ -30,10 +30,10 @@ use std::sync::atomic::Ordering;
 use hashbrown::HashTable;
 
 use crate::keyspace::Keyspace;
-use crate::keyspace::following::interest::Interest;
-use crate::keyspace::following::news::Effect;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::sync::{AtomicU64, Mutex};
+use crate::keyspace::transaction::following::interest::Interest;
+use crate::keyspace::transaction::following::news::Effect;
 use crate::keyspace::transaction::{Everything, Transaction};
 use crate::values::ABSENT_KIND;
 

@@ -8,12 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::sync::Notify;
 
-use crate::keyspace::Keyspace;
-use crate::keyspace::expiry::end;
-use crate::keyspace::following::losses::DatabaseKey;
-use crate::keyspace::following::news::Effect;
 use crate::keyspace::store::sync::Mutex;
-use crate::keyspace::transaction::Held;
+use crate::keyspace::transaction::following::losses::DatabaseKey;
 
 /// Locks that are granted before the thread serves other clients: each takes some ten microseconds.
 const RUNG_AT_ONCE_MAX: usize = 64;
@@ -66,7 +62,7 @@ impl Alarms {
     }
 
     /// The first keys whose moments have come. They have no alarm any more.
-    fn take_due(&self, now_ms: u64) -> Vec<DatabaseKey> {
+    pub(in crate::keyspace) fn take_due(&self, now_ms: u64) -> Vec<DatabaseKey> {
         let mut set = self.set.lock();
         let mut due = Vec::new();
         while due.len() < RUNG_AT_ONCE_MAX
@@ -77,26 +73,5 @@ impl Alarms {
             due.push(name);
         }
         due
-    }
-}
-
-impl Keyspace {
-    /// Frees some of the locks whose alarms are due, and grants each to the next in line. Calls `notify` with
-    /// the effects for clients, under the lock. The caller holds nothing.
-    pub fn ring_alarms(&self, mut notify: impl FnMut(Vec<Effect>)) {
-        let alarms = &self.followers.alarms;
-        for (database, key) in alarms.take_due(self.clock.now_ms()) {
-            let number = self.shard_of(self.hash(&key));
-            let Some(shard) = self.lock_soon(number) else {
-                // Another thread holds the shard for long.
-                alarms.set(database, &key, Some(self.clock.now_ms() + 1));
-                continue;
-            };
-            let mut tx = self.transaction(database, Held::Many(vec![(number, shard)]));
-            tx.free_expired(&key);
-            // If it has not expired, it gets an alarm again.
-            tx.note_ready(database, &key);
-            end(tx, self, &mut notify);
-        }
     }
 }

@@ -12,10 +12,10 @@
 use std::mem::{replace, take};
 use std::ops::Range;
 
-use crate::keyspace::following::journal::{Logged, LongKey, Unit};
-use crate::keyspace::following::records::{self, Replaced};
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::transaction::Transaction;
+use crate::keyspace::transaction::following::journal::{Logged, LongKey, Unit};
+use crate::keyspace::transaction::following::records::{self, Replaced};
 use crate::resp::OwnedRequest;
 use crate::values::STRING_KIND;
 
@@ -408,7 +408,7 @@ fn wrapped(is_unit: bool, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keyspace::following::journal::tests::{act, logged, taken};
+    use crate::keyspace::transaction::following::journal::tests::{act, logged, taken};
     use crate::keyspace::{Everything, Expiry, Keyspace};
 
     const LONG: usize = 2 * LONG_BYTES;

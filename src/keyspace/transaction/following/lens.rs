@@ -25,9 +25,10 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use crate::excerpt::excerpt;
 use crate::keyspace::Keyspace;
-use crate::keyspace::following::news::{Effect, LockChange, LockNews, Token};
 use crate::keyspace::store::entry::Entry;
+use crate::keyspace::store::token::Token;
 use crate::keyspace::transaction::Transaction;
+use crate::keyspace::transaction::following::news::{Effect, LockChange, LockNews};
 use crate::resp::number::parse_integer;
 use crate::values::{HASH_KIND, LIST_KIND, Value};
 
