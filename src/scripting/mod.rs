@@ -5,8 +5,8 @@
 //! [`Host`], so that no code here knows a command; [`ffi`] connects the two. [`sandbox`] is the environment
 //! of scripts. [`values`] turns replies into Lua values and Lua values into replies. [`libraries`] are those
 //! that Redis gives to scripts, and [`random`] is their random numbers. [`functions`] has the libraries of
-//! functions, [`registered`] is one of these, and [`loader`] compiles them. [`running`] lets other threads see
-//! and kill the running script.
+//! functions, [`registered`] is one of these, and [`loader`] compiles them. [`running`] lets other threads
+//! see and kill the running script.
 
 mod bytecode;
 mod ffi;
