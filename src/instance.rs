@@ -41,7 +41,6 @@ use crate::scripting::running::Running;
 use crate::statistics::Statistics;
 use crate::tracking::Tracking;
 use crate::types;
-use crate::values::{HASH_KIND, LIST_KIND, Limit, SET_KIND, SORTED_SET_KIND, STREAM_KIND, STRING_KIND};
 pub use delivery::Doer;
 pub use ending::{ReplyGate, Saving, Shutdown, ShutdownRequest};
 pub use loading::Replay;
@@ -388,26 +387,10 @@ impl Instance {
 
     /// Passes on up to which size collections are packed.
     fn configure_limits(&self) {
-        let (config, limits) = (&self.config, self.keyspace.limits());
-        for (kind, entries, bytes) in [
-            (HASH_KIND, &config.hash_max_listpack_entries, &config.hash_max_listpack_value),
-            (SET_KIND, &config.set_max_listpack_entries, &config.set_max_listpack_value),
-            (SORTED_SET_KIND, &config.zset_max_listpack_entries, &config.zset_max_listpack_value),
-            // The limits of one block of a stream.
-            (STREAM_KIND, &config.stream_node_max_entries, &config.stream_node_max_bytes),
-        ] {
-            let integers = config.set_max_intset_entries.size();
-            limits.set(kind, Limit { entries: entries.size(), bytes: bytes.size(), integers });
+        let parameter = |name: &str| self.config.integer(name);
+        for facts in types::ALL {
+            self.keyspace.limits().set(facts.kind, (facts.limit)(&parameter));
         }
-        // Redis: `quicklistNodeLimit`. Below zero it stands for 4, 8, 16, 32 or 64 KiB.
-        let (entries, bytes) = match config.list_max_listpack_size.get() {
-            size @ 0.. => (usize::try_from(size).unwrap_or(usize::MAX), usize::MAX),
-            size => (usize::MAX, 2048 << size.unsigned_abs().min(5)),
-        };
-        limits.set(LIST_KIND, Limit { entries, bytes, integers: 0 });
-        // No string is packed, but HyperLogLogs have a smaller form.
-        let bytes = config.hll_sparse_max_bytes.size();
-        limits.set(STRING_KIND, Limit { bytes, ..Limit::default() });
     }
 }
 

@@ -21,6 +21,7 @@ pub mod digest;
 pub mod events;
 pub mod excerpt;
 pub mod files;
+mod flag_set;
 pub mod geo;
 pub mod glob;
 pub mod host_names;

@@ -2,30 +2,7 @@
 //!
 //! The module with the commands makes the catalog; this module knows no command.
 
-/// The categories of Redis, in its order.
-pub const CATEGORIES: [&str; 21] = [
-    "keyspace",
-    "read",
-    "write",
-    "set",
-    "sortedset",
-    "list",
-    "hash",
-    "string",
-    "bitmap",
-    "hyperloglog",
-    "geo",
-    "stream",
-    "pubsub",
-    "admin",
-    "fast",
-    "slow",
-    "blocking",
-    "dangerous",
-    "connection",
-    "transaction",
-    "scripting",
-];
+use super::Categories;
 
 /// The commands and subcommands, in the order of their numbers: first those that the server has.
 #[derive(Debug, Default)]
@@ -40,8 +17,7 @@ pub struct Catalog {
 pub(super) struct Entry {
     /// In lower case; a subcommand's begins with its command's and a bar.
     pub(super) name: &'static str,
-    /// A bit for each of [`CATEGORIES`].
-    categories: u32,
+    categories: Categories,
     /// Whether ACL CAT names it.
     is_listed: bool,
     /// The numbers of its subcommands.
@@ -82,11 +58,11 @@ impl Catalog {
         categories: impl IntoIterator<Item = &'a str>,
         is_listed: bool,
     ) {
-        let bit = |category: &str| {
-            let number = CATEGORIES.iter().position(|known| *known == category.trim_start_matches('@'));
-            1 << number.unwrap_or_else(|| panic!("{category} of {name} is no category"))
+        let of = |category: &str| {
+            let found = Categories::of_name(category.trim_start_matches('@').as_bytes());
+            found.unwrap_or_else(|| panic!("{category} of {name} is no category"))
         };
-        let categories = categories.into_iter().map(bit).sum();
+        let categories = categories.into_iter().map(of).fold(Categories::NONE, Categories::and);
         let number = self.entries.len();
         if let Some((command, _)) = name.split_once('|')
             && let Some(command) = self.entries.iter_mut().rfind(|entry| entry.name == command)
@@ -119,9 +95,9 @@ impl Catalog {
     /// The numbers of the commands of a category, given without its `@`, in any case; `None` if there is no
     /// such category.
     pub(super) fn of_category(&self, category: &[u8]) -> Option<impl Iterator<Item = usize>> {
-        let bit = CATEGORIES.iter().position(|known| known.as_bytes().eq_ignore_ascii_case(category))?;
+        let category = Categories::of_name(category)?;
         let entries = self.entries.iter().enumerate();
-        Some(entries.filter(move |(_, entry)| entry.categories >> bit & 1 == 1).map(|(number, _)| number))
+        Some(entries.filter(move |(_, entry)| entry.categories.contains(category)).map(|(number, _)| number))
     }
 
     /// The names that ACL CAT lists for a category; `None` if there is no such category.

@@ -11,6 +11,7 @@
 //! nothing for the rest.
 
 mod catalog;
+mod categories;
 mod file;
 mod grants;
 pub mod log;
@@ -26,7 +27,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::files::{self, NamedFile};
-pub use catalog::{CATEGORIES, Catalog};
+pub use catalog::Catalog;
+pub use categories::Categories;
 pub use grants::{Grants, PasswordHash};
 use grants::{is_name, merge};
 use log::AclLog;

@@ -19,7 +19,7 @@ pub(super) const COMMANDS: &[Command] = &[ASKING, CLUSTER, CLUSTERSCAN, READONLY
 /// The facts that all subcommands share.
 const SUBCOMMAND: Command = Command {
     flags: Flags::STALE,
-    group: Group::Cluster,
+    group: Group::CLUSTER,
     since: "3.0.0",
     complexity: "O(1)",
     run: Run::Session(disabled),

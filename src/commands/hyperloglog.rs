@@ -38,7 +38,7 @@ impl From<Invalid> for Error {
 
 /// The facts that most commands of this file share.
 const HYPERLOGLOG: Command =
-    Command { categories: Categories::HYPERLOGLOG, group: Group::HyperLogLog, ..Command::DEFAULTS };
+    Command { categories: Categories::HYPERLOGLOG, group: Group::HYPERLOGLOG, ..Command::DEFAULTS };
 
 const PFADD: Command = Command {
     name: "pfadd",
@@ -139,7 +139,7 @@ const PFCOUNT: Command = Command {
     // It keeps the count in the value.
     keys: &[KeySpec::every(1, KeyFlags::RW.and(KeyFlags::ACCESS))],
     categories: Categories::HYPERLOGLOG.and(Categories::READ),
-    group: Group::HyperLogLog,
+    group: Group::HYPERLOGLOG,
     summary: "Returns the approximate number of distinct elements in one or several HyperLogLogs together.",
     since: "2.8.9",
     complexity: "O(1) with a very small average constant time when called with a single key. O(N) with N being the number of keys, and much bigger constant times, when called with multiple keys.",

@@ -19,7 +19,7 @@ pub(super) const COMMANDS: &[Command] = &[DISCARD, EXEC, MULTI, UNWATCH, WATCH];
 
 /// The facts that most commands of this file share.
 const TRANSACTION: Command =
-    Command { categories: Categories::TRANSACTION, group: Group::Transactions, ..Command::DEFAULTS };
+    Command { categories: Categories::TRANSACTION, group: Group::TRANSACTIONS, ..Command::DEFAULTS };
 
 const MULTI: Command = Command {
     name: "multi",

@@ -267,6 +267,17 @@ impl Config {
         is_named.then(|| NamedFile { path: self.directory().join(name), name: name.to_owned() })
     }
 
+    /// The value of a parameter that is a whole number; 0 if there is no such parameter.
+    pub fn integer(&self, name: &str) -> i64 {
+        match Parameter::named(name.as_bytes()).map(|parameter| &parameter.place) {
+            Some(Place::Field(field)) => match field(self) {
+                Field::Integer(integer) => integer.get(),
+                _ => 0,
+            },
+            _ => 0,
+        }
+    }
+
     /// Where relative paths begin, and where the files of the data set are (`dir`).
     pub fn directory(&self) -> PathBuf {
         OsStr::from_bytes(&self.dir.get()).into()

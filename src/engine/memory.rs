@@ -268,7 +268,7 @@ fn prepare(keyspace: &Keyspace, session: &Session, command: &Command, request: R
 
 #[inline]
 fn prepare_one(keyspace: &Keyspace, command: &Command, request: Request<'_>) -> Vec<Prepared> {
-    let writes_strings = command.group == Group::String && command.flags.contains(Flags::DENYOOM);
+    let writes_strings = command.group == Group::STRING && command.flags.contains(Flags::DENYOOM);
     match command.prepares {
         None if writes_strings && request.bytes() >= LONG_TEXT_BYTES => Prepared::of(request).collect(),
         None => Vec::new(),
@@ -296,7 +296,7 @@ fn keys_filled<'a>(
 
 /// How many elements a request may bring at most to the lists of its keys.
 fn elements_max(command: &Command, request: Request<'_>) -> usize {
-    let brings_its_arguments = command.group == Group::List && command.only_key().is_some();
+    let brings_its_arguments = command.group == Group::LIST && command.only_key().is_some();
     if brings_its_arguments { request.len() } else { usize::MAX }
 }
 

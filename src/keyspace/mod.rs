@@ -38,7 +38,7 @@ use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 
 use crate::clock::Clock;
-use crate::values::{Content, Limits, TypeFacts, Value};
+use crate::values::{Content, KINDS, Limits, TypeFacts, Value};
 use access::Access;
 use eviction::Pool;
 pub use eviction::{Candidates, First};
@@ -84,9 +84,6 @@ pub const SHARDS_MAX: usize = 1024;
 /// A shard of this keyspace, without and with its lock.
 type Shard = store::shard::Shard<Rarities>;
 type LockedShard = store::shard::LockedShard<Rarities>;
-
-/// The number of kinds that a type may have.
-const KINDS: usize = 8;
 
 /// The number of databases and of shards.
 #[derive(Clone, Copy, Debug)]
@@ -375,6 +372,7 @@ impl Keyspace {
     /// A keyspace with its own clock and without followers.
     pub fn alone(databases: usize) -> Keyspace {
         const STRINGS: TypeFacts = TypeFacts {
+            limit: |_| crate::values::Limit::default(),
             name: "string",
             kind: crate::values::STRING_KIND,
             events: crate::events::EventClass::STRING,

@@ -24,6 +24,8 @@ pub fn of_rdb_type(rdb_type: u8) -> Option<&'static TypeFacts> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::values::{KINDS, Limit};
 
     #[test]
     fn each_type_has_its_own_kind_and_rdb_types() {
@@ -32,6 +34,19 @@ mod tests {
             let readers =
                 |rdb_type: u8| ALL.iter().filter(|facts| facts.rdb_types.contains(&rdb_type)).count();
             assert!(facts.rdb_types.iter().all(|rdb_type| readers(*rdb_type) == 1), "{}", facts.name);
+            assert!(facts.kind < KINDS as u8, "{}", facts.name);
+        }
+    }
+
+    #[test]
+    fn limits_are_those_of_parameters_that_there_are() {
+        for facts in ALL {
+            let limit = (facts.limit)(&|name| {
+                let value = Config::new().integer(name);
+                assert_ne!(value, 0, "{name}");
+                value
+            });
+            assert_ne!(limit, Limit::default(), "{}", facts.name);
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::resp::number::parse_integer;
 use crate::values::packed::{self, COUNT_BYTES, COUNT_MAX, Length, Strings};
 use crate::values::tree::Map;
 use crate::values::{
-    Content, Limit, Loaded, PACKED_BYTES_MAX, SET_KIND, Sink, Structure, Type, TypeFacts, Value,
+    Content, Limit, Loaded, PACKED_BYTES_MAX, SET_KIND, Sink, Structure, Type, TypeFacts, Value, size,
 };
 
 /// The type of sets.
@@ -36,7 +36,7 @@ impl Type for Set {
 
     #[inline(always)]
     fn view(content: Content<'_>) -> SetView<'_> {
-        match content.map() {
+        match content.large::<Map>() {
             Some(map) => SetView::Large(map),
             None => SetView::packed(content.bytes().unwrap_or_default()),
         }
@@ -48,6 +48,10 @@ pub const FACTS: TypeFacts = TypeFacts {
     name: "set",
     kind: SET_KIND,
     events: EventClass::SET,
+    limit: |of| Limit {
+        integers: size(of("set-max-intset-entries")),
+        ..Limit::by(of, "set-max-listpack-entries", "set-max-listpack-value")
+    },
     encoding: |content, _, _| match Set::view(content) {
         SetView::Integers(_) => "intset",
         SetView::Strings(_) => "listpack",
@@ -254,7 +258,7 @@ fn find(packed: &[u8], member: &[u8]) -> Option<Range<usize>> {
 impl Change<'_, Set> {
     /// Adds a member; returns whether it is new.
     pub fn insert(&mut self, member: &[u8]) -> bool {
-        let is_new = match self.map_mut() {
+        let is_new = match self.large_mut::<Map>() {
             Some(map) => map.insert(member, b""),
             None => self.insert_packed(member),
         };
@@ -302,7 +306,7 @@ impl Change<'_, Set> {
         }
         let map = unpacked(self.view());
         self.enlarge(Structure::Map(map));
-        self.map_mut().is_some_and(|map| map.insert(member, b""))
+        self.large_mut::<Map>().is_some_and(|map| map.insert(member, b""))
     }
 
     fn insert_integer(&mut self, integer: i64, position: usize) {
@@ -340,7 +344,7 @@ impl Change<'_, Set> {
 
     /// Removes a member; returns whether it was there.
     pub fn remove(&mut self, member: &[u8]) -> bool {
-        let was_there = match self.map_mut() {
+        let was_there = match self.large_mut::<Map>() {
             Some(map) => map.remove(member),
             None => self.remove_packed(member),
         };

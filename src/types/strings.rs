@@ -7,7 +7,7 @@ use crate::dump::strings::{DecodeError, Source, write_string};
 use crate::events::EventClass;
 use crate::keyspace::records;
 use crate::resp::number::parse_integer;
-use crate::values::{Content, Encoding, Limit, Loaded, STRING_KIND, Sink, Type, TypeFacts};
+use crate::values::{Content, Encoding, Limit, Loaded, STRING_KIND, Sink, Type, TypeFacts, size};
 
 /// The type of strings.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub const FACTS: TypeFacts = TypeFacts {
     name: "string",
     kind: STRING_KIND,
     events: EventClass::STRING,
+    // No string is packed, but HyperLogLogs have a smaller form.
+    limit: |of| Limit { bytes: size(of("hll-sparse-max-bytes")), ..Limit::default() },
     encoding,
     len: |_| 1,
     each: |content, visit| visit(&[Text::view(content)]),

@@ -2,10 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::KINDS;
 use super::packed::COUNT_MAX;
-
-/// The number of types for which there are limits.
-const TYPES: usize = 8;
 
 /// The most bytes of all strings of a packed hash, set or sorted set, whatever the parameters say. A packed
 /// value is moved under its shard's lock whenever it grows: a mebibyte in a fraction of a millisecond, a
@@ -15,13 +13,18 @@ pub const PACKED_BYTES_MAX: usize = 1 << 20;
 /// The limits of all types, by their kinds. The parameters that set them are those of Redis, and so are the
 /// limits.
 #[derive(Debug, Default)]
-pub struct Limits([Atomics; TYPES]);
+pub struct Limits([Atomics; KINDS]);
 
 #[derive(Debug, Default)]
 struct Atomics {
     entries: AtomicUsize,
     bytes: AtomicUsize,
     integers: AtomicUsize,
+}
+
+/// The value of a parameter whose range begins at zero.
+pub fn size(value: i64) -> usize {
+    usize::try_from(value).unwrap_or(0)
 }
 
 /// Up to which size a collection of one type is packed.
@@ -36,6 +39,11 @@ pub struct Limit {
 }
 
 impl Limit {
+    /// The limits that two parameters set: one for the number of elements, one for the bytes of a string.
+    pub fn by(parameter: &dyn Fn(&str) -> i64, entries: &str, bytes: &str) -> Limit {
+        Limit { entries: size(parameter(entries)), bytes: size(parameter(bytes)), integers: 0 }
+    }
+
     /// Whether a hash, a set of strings or a sorted set is packed: `elements` of them, the longest string of
     /// `longest` bytes, and all strings of `total` bytes.
     #[inline]

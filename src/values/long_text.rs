@@ -31,6 +31,11 @@ impl LongText {
         &self.0
     }
 
+    /// A copy that shares the bytes, in constant time.
+    pub fn share(&self) -> LongText {
+        self.clone()
+    }
+
     /// A new string with a copy of the bytes.
     pub fn copied(&self) -> LongText {
         LongText::new(self.as_bytes(), 0)

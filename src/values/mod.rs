@@ -20,11 +20,10 @@ use crate::dump::Compressor;
 use crate::dump::strings::{DecodeError, Source};
 use crate::events::EventClass;
 use crate::values::expiring::Expiring;
-use crate::values::tree::{Ledger, Map, Ranking, Sequence};
 
-pub use limits::{Limit, Limits, PACKED_BYTES_MAX};
+pub use limits::{Limit, Limits, PACKED_BYTES_MAX, size};
 pub use long_text::{LONG_TEXT_BYTES, LongText};
-pub use structure::Structure;
+pub use structure::{Shape, Structure};
 
 /// The facts about a type, for modules that handle values of any type.
 pub struct TypeFacts {
@@ -37,6 +36,9 @@ pub struct TypeFacts {
     /// Returns the name of the encoding that Redis would use for a value, for OBJECT ENCODING. The limit is
     /// the one of the type.
     pub encoding: fn(Content<'_>, Encoding, Limit) -> &'static str,
+    /// Returns up to which size a value is packed, by the values of parameters, which the argument returns by
+    /// their names.
+    pub limit: fn(&dyn Fn(&str) -> i64) -> Limit,
     /// Returns the number of elements; 1 for a value that stays without elements, too. With 0, a change
     /// removes the key.
     pub len: fn(Content<'_>) -> usize,
@@ -148,6 +150,9 @@ impl PartialEq for TypeFacts {
 
 impl Eq for TypeFacts {}
 
+/// Kinds are below this number.
+pub const KINDS: usize = 16;
+
 /// The kind of no type: what an absent key has, for clients that wait until it is absent.
 pub const ABSENT_KIND: u8 = 0x7f;
 /// The kind of strings. They are kept without a mark.
@@ -204,39 +209,12 @@ impl<'v> Content<'v> {
         }
     }
 
-    /// The map of a large hash or set.
+    /// A large value, if it has this shape.
     #[inline]
-    pub fn map(self) -> Option<&'v Map> {
+    pub fn large<S: Shape>(self) -> Option<&'v S> {
         match self {
-            Content::Large(Structure::Map(map)) => Some(map),
-            _ => None,
-        }
-    }
-
-    /// The ranking of a large sorted set.
-    #[inline]
-    pub fn ranking(self) -> Option<&'v Ranking> {
-        match self {
-            Content::Large(Structure::Ranking(ranking)) => Some(ranking),
-            _ => None,
-        }
-    }
-
-    /// The ledger of a stream.
-    #[inline]
-    pub fn ledger(self) -> Option<&'v Ledger> {
-        match self {
-            Content::Large(Structure::Ledger(ledger)) => Some(ledger),
-            _ => None,
-        }
-    }
-
-    /// The sequence of a large list.
-    #[inline]
-    pub fn sequence(self) -> Option<&'v Sequence> {
-        match self {
-            Content::Large(Structure::Sequence(sequence)) => Some(sequence),
-            _ => None,
+            Content::Large(structure) => S::of(structure),
+            Content::Bytes(_) | Content::Expiring(..) => None,
         }
     }
 }

@@ -6,21 +6,90 @@ use std::sync::LazyLock;
 use crate::values::LongText;
 use crate::values::tree::{ExpiringMap, Ledger, Map, Ranking, Sequence};
 
-/// A large value: a long string, or one of the shapes that [`tree`](super::tree) offers.
-#[derive(Debug)]
-pub enum Structure {
+/// A shape of large values. Each is one line in the list of [`Structure`].
+pub trait Shape: Sized {
+    /// The number of elements.
+    fn elements(&self) -> usize;
+    /// Bytes of memory below the value. What copies share counts for each.
+    fn bytes(&self) -> usize;
+    /// A copy with the same nodes, in constant time.
+    fn share(&self) -> Self;
+    /// The value, if it has this shape.
+    fn of(structure: &Structure) -> Option<&Self>;
+    /// The same, to change it.
+    fn of_mut(structure: &mut Structure) -> Option<&mut Self>;
+}
+
+/// Declares the shapes: the name, what a [`Structure`] keeps, and the shape with its number of elements and its
+/// bytes.
+macro_rules! shapes {
+    ($($(#[$about:meta])* $name:ident($kept:ty): $shape:ident, $elements:expr, $bytes:expr;)+) => {
+        /// A large value: a long string, or one of the shapes that [`tree`](super::tree) offers.
+        #[derive(Debug)]
+        pub enum Structure {
+            $($(#[$about])* $name($kept),)+
+        }
+
+        impl Structure {
+            /// The number of elements.
+            pub fn len(&self) -> usize {
+                match self {
+                    $(Structure::$name(shape) => shape.elements(),)+
+                }
+            }
+
+            /// Bytes of memory below this value. What copies share counts for each.
+            pub fn bytes(&self) -> usize {
+                match self {
+                    $(Structure::$name(shape) => <$shape as Shape>::bytes(shape),)+
+                }
+            }
+
+            /// A copy with the same nodes, in constant time.
+            pub fn share(&self) -> Structure {
+                match self {
+                    $(Structure::$name(shape) => Structure::$name(<$shape as Shape>::share(shape).into()),)+
+                }
+            }
+        }
+
+        $(impl Shape for $shape {
+            fn elements(&self) -> usize {
+                ($elements)(self)
+            }
+
+            fn bytes(&self) -> usize {
+                ($bytes)(self)
+            }
+
+            fn share(&self) -> $shape {
+                $shape::share(self)
+            }
+
+            fn of(structure: &Structure) -> Option<&$shape> {
+                if let Structure::$name(shape) = structure { Some(shape) } else { None }
+            }
+
+            fn of_mut(structure: &mut Structure) -> Option<&mut $shape> {
+                if let Structure::$name(shape) = structure { Some(shape) } else { None }
+            }
+        })+
+    };
+}
+
+shapes! {
     /// Strings by name: a hash, or a set.
-    Map(Map),
+    Map(Map): Map, Map::len, Map::bytes;
     /// Records in an order: a list.
-    Sequence(Sequence),
+    Sequence(Sequence): Sequence, Sequence::len, Sequence::bytes;
     /// Members in the order of their scores: a sorted set.
-    Ranking(Ranking),
+    Ranking(Ranking): Ranking, Ranking::len, Ranking::bytes;
     /// A long string.
-    Text(LongText),
+    Text(LongText): LongText, |_: &LongText| 1, LongText::bytes;
     /// Entries in the order of their IDs: a stream.
-    Ledger(Box<Ledger>),
+    Ledger(Box<Ledger>): Ledger, Ledger::len, Ledger::bytes;
     /// Strings by name, of which some expire: a hash.
-    Expiring(Box<ExpiringMap>),
+    Expiring(Box<ExpiringMap>): ExpiringMap, ExpiringMap::len, |map: &ExpiringMap| size_of::<ExpiringMap>() + map.bytes();
 }
 
 /// The seed of all maps, random in each process. Their hash has further secrets: see [`Map::new`].
@@ -37,44 +106,8 @@ impl Structure {
         Ranking::new(*SEED)
     }
 
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        match self {
-            Structure::Map(map) => map.len(),
-            Structure::Sequence(sequence) => sequence.len(),
-            Structure::Ranking(ranking) => ranking.len(),
-            Structure::Text(_) => 1,
-            Structure::Ledger(ledger) => ledger.len(),
-            Structure::Expiring(map) => map.len(),
-        }
-    }
-
     /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Bytes of memory below this value. What copies share counts for each.
-    pub fn bytes(&self) -> usize {
-        match self {
-            Structure::Map(map) => map.bytes(),
-            Structure::Sequence(sequence) => sequence.bytes(),
-            Structure::Ranking(ranking) => ranking.bytes(),
-            Structure::Text(text) => text.bytes(),
-            Structure::Ledger(ledger) => ledger.bytes(),
-            Structure::Expiring(map) => size_of::<ExpiringMap>() + map.bytes(),
-        }
-    }
-
-    /// A copy with the same nodes, in constant time.
-    pub fn share(&self) -> Structure {
-        match self {
-            Structure::Map(map) => Structure::Map(map.share()),
-            Structure::Sequence(sequence) => Structure::Sequence(sequence.share()),
-            Structure::Ranking(ranking) => Structure::Ranking(ranking.share()),
-            Structure::Text(text) => Structure::Text(text.clone()),
-            Structure::Ledger(ledger) => Structure::Ledger(Box::new(ledger.share())),
-            Structure::Expiring(map) => Structure::Expiring(Box::new(map.share())),
-        }
     }
 }

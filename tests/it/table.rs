@@ -416,22 +416,22 @@ fn the_page_of_commands_is_made_of_the_table() {
 
 /// The headings of the page of commands, in their order.
 const HEADINGS: &[(Group, &str)] = &[
-    (Group::String, "Strings"),
-    (Group::Bitmap, "Bits"),
-    (Group::HyperLogLog, "HyperLogLogs"),
-    (Group::Hash, "Hashes"),
-    (Group::List, "Lists"),
-    (Group::Set, "Sets"),
-    (Group::SortedSet, "Sorted sets"),
-    (Group::Geo, "Places"),
-    (Group::Stream, "Streams"),
-    (Group::Generic, "Keys of any type"),
-    (Group::Transactions, "Transactions"),
-    (Group::PubSub, "Channels"),
-    (Group::Scripting, "Scripts and functions"),
-    (Group::Connection, "The connection"),
-    (Group::Server, "The server"),
-    (Group::Cluster, "Cluster, disabled"),
+    (Group::STRING, "Strings"),
+    (Group::BITMAP, "Bits"),
+    (Group::HYPERLOGLOG, "HyperLogLogs"),
+    (Group::HASH, "Hashes"),
+    (Group::LIST, "Lists"),
+    (Group::SET, "Sets"),
+    (Group::SORTED_SET, "Sorted sets"),
+    (Group::GEO, "Places"),
+    (Group::STREAM, "Streams"),
+    (Group::GENERIC, "Keys of any type"),
+    (Group::TRANSACTIONS, "Transactions"),
+    (Group::PUBSUB, "Channels"),
+    (Group::SCRIPTING, "Scripts and functions"),
+    (Group::CONNECTION, "The connection"),
+    (Group::SERVER, "The server"),
+    (Group::CLUSTER, "Cluster, disabled"),
 ];
 
 fn page_of_commands() -> String {
@@ -444,7 +444,7 @@ fn page_of_commands() -> String {
     );
     for (group, heading) in HEADINGS {
         page += &format!("\n## {heading}\n\n");
-        if *group == Group::Cluster {
+        if *group == Group::CLUSTER {
             page +=
                 "Keyfast is no cluster. These commands reply as those of a server without cluster mode.\n\n";
         }

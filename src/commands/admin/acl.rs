@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis_protocol::resp3::types::OwnedFrame;
 
 use crate::acl::log::{Entry, Reason};
-use crate::acl::{Attempt, CATEGORIES, Catalog, Denial, Grants, Refused, Selector, User};
+use crate::acl::{Attempt, Catalog, Categories, Denial, Grants, Refused, Selector, User};
 use crate::clients::Leaving;
 use crate::pubsub::Kind;
 use crate::resp::number::parse_integer;
@@ -24,7 +24,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[ACL];
 const ACL: Command = Command {
     name: "acl",
     arity: Arity::AtLeast(2),
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Manages users and their permissions.",
     since: "6.0.0",
     complexity: "Depends on subcommand.",
@@ -54,7 +54,7 @@ const ACL_SETUSER: Command = Command {
     name: "acl|setuser",
     arity: Arity::AtLeast(3),
     flags: ADMINISTRATION,
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Creates or changes a user by rules; if one rule is wrong, none is applied.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of rules provided.",
@@ -110,7 +110,7 @@ const ACL_DELUSER: Command = Command {
     name: "acl|deluser",
     arity: Arity::AtLeast(3),
     flags: ADMINISTRATION,
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Deletes users and closes their connections.",
     since: "6.0.0",
     complexity: "O(1) amortized time considering the typical user.",
@@ -153,7 +153,7 @@ const ACL_GETUSER: Command = Command {
     name: "acl|getuser",
     arity: Arity::Exactly(3),
     flags: ADMINISTRATION,
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Returns the rules of a user.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
@@ -190,7 +190,7 @@ const ACL_LIST: Command = Command {
     name: "acl|list",
     arity: Arity::Exactly(2),
     flags: ADMINISTRATION,
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Lists all users with their rules.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
@@ -207,7 +207,7 @@ const ACL_USERS: Command = Command {
     name: "acl|users",
     arity: Arity::Exactly(2),
     flags: ADMINISTRATION,
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Lists the names of all users.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
@@ -224,7 +224,7 @@ const ACL_WHOAMI: Command = Command {
     name: "acl|whoami",
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Returns the user name of this connection.",
     since: "6.0.0",
     complexity: "O(1)",
@@ -241,7 +241,7 @@ const ACL_CAT: Command = Command {
     name: "acl|cat",
     arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Lists the ACL categories, or the commands in one.",
     since: "6.0.0",
     complexity: "O(1) since the categories and commands are a fixed set.",
@@ -253,7 +253,7 @@ const ACL_CAT: Command = Command {
 
 fn cat(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let Some(category) = request.get(2) else {
-        return Ok(reply.array_of(CATEGORIES.iter(), |name, reply| reply.bulk(name.as_bytes())));
+        return Ok(reply.array_of(Categories::NAMES.iter(), |name, reply| reply.bulk(&name.as_bytes()[1..])));
     };
     check_length(request, 3)?;
     let catalog = context.instance.users.catalog();
@@ -279,7 +279,7 @@ const ACL_GENPASS: Command = Command {
     name: "acl|genpass",
     arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Returns a secure random password in hexadecimal: 256 bits, or as many as requested.",
     since: "6.0.0",
     complexity: "O(1)",
@@ -315,7 +315,7 @@ const ACL_LOG: Command = Command {
     name: "acl|log",
     arity: Arity::AtLeast(2),
     flags: ADMINISTRATION,
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Lists recent denials by the ACL: ten, or a given number; RESET removes them.",
     since: "6.0.0",
     complexity: "O(N) with N being the number of entries shown.",
@@ -367,7 +367,7 @@ const ACL_DRYRUN: Command = Command {
     name: "acl|dryrun",
     arity: Arity::AtLeast(4),
     flags: ADMINISTRATION,
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Checks whether a user may run a command, without running it.",
     since: "7.0.0",
     complexity: "O(1).",
@@ -446,7 +446,7 @@ const ACL_LOAD: Command = Command {
     name: "acl|load",
     arity: Arity::Exactly(2),
     flags: ADMINISTRATION,
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Reloads all users from the ACL file; if the file has an error, no user is changed.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
@@ -472,7 +472,7 @@ const ACL_SAVE: Command = Command {
     name: "acl|save",
     arity: Arity::Exactly(2),
     flags: ADMINISTRATION,
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Saves the current users to the ACL file.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",

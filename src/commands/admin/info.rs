@@ -87,7 +87,7 @@ const INFO: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE),
     scope: Scope::Everything,
     categories: Categories::DANGEROUS,
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Returns the state of the server: all sections, or those named.",
     since: "1.0.0",
     complexity: "O(1)",

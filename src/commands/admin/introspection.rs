@@ -20,7 +20,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[COMMAND];
 const SERVER: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::CONNECTION,
-    group: Group::Server,
+    group: Group::SERVER,
     ..Command::DEFAULTS
 };
 
@@ -177,7 +177,7 @@ fn describe(command: &'static Command) -> OwnedFrame {
     let mut facts = vec![
         ("summary", tree::bulk(command.summary)),
         ("since", tree::bulk(command.since)),
-        ("group", tree::bulk(command.group.name())),
+        ("group", tree::bulk(command.group.0)),
         ("complexity", tree::bulk(command.complexity)),
     ];
     let doc_flags = [("deprecated", command.deprecated.is_some()), ("syscmd", command.is_system)];

@@ -13,7 +13,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[MODULE];
 const MODULE: Command = Command {
     name: "module",
     arity: Arity::AtLeast(2),
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Manages modules. The server has none and loads none.",
     since: "4.0.0",
     complexity: "Depends on subcommand.",
@@ -26,7 +26,7 @@ const MODULE_LIST: Command = Command {
     name: "module|list",
     arity: Arity::Exactly(2),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT),
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Lists the loaded modules: always none.",
     since: "4.0.0",
     complexity: "O(N) where N is the number of loaded modules.",
@@ -43,7 +43,7 @@ fn list(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
 /// The facts of the subcommands that load and unload.
 const CHANGE: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING),
-    group: Group::Server,
+    group: Group::SERVER,
     since: "4.0.0",
     complexity: "O(1)",
     run: Run::Session(refuse),

@@ -22,7 +22,7 @@ pub(super) const BITFIELD: Command = Command {
     )
     .variable(bitfield_key_flags, "This command allows both access and modification of the key")],
     categories: Categories::BITMAP,
-    group: Group::Bitmap,
+    group: Group::BITMAP,
     summary: "Reads, sets and increments integers of 1 to 64 bits at bit offsets of a string.",
     since: "3.2.0",
     complexity: "O(1) for each subcommand specified",
@@ -116,7 +116,7 @@ pub(super) const BITFIELD_RO: Command = Command {
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::BITMAP,
-    group: Group::Bitmap,
+    group: Group::BITMAP,
     summary: "Reads integers of 1 to 64 bits at bit offsets of a string.",
     since: "6.0.0",
     complexity: "O(1) for each subcommand specified",

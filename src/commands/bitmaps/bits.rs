@@ -21,7 +21,7 @@ pub(in crate::commands) const COMMANDS: &[Command] =
     &[BITCOUNT, bitfield::BITFIELD, bitfield::BITFIELD_RO, BITOP, BITPOS, GETBIT, SETBIT];
 
 /// The facts that most commands of this file share.
-const BITMAP: Command = Command { categories: Categories::BITMAP, group: Group::Bitmap, ..Command::DEFAULTS };
+const BITMAP: Command = Command { categories: Categories::BITMAP, group: Group::BITMAP, ..Command::DEFAULTS };
 
 const SETBIT: Command = Command {
     name: "setbit",

@@ -20,7 +20,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[AUTH, ECHO, HELLO, PING, 
 
 /// The facts that most commands of this file share.
 const CONNECTION: Command =
-    Command { categories: Categories::CONNECTION, group: Group::Connection, ..Command::DEFAULTS };
+    Command { categories: Categories::CONNECTION, group: Group::CONNECTION, ..Command::DEFAULTS };
 
 const HELLO: Command = Command {
     name: "hello",

@@ -21,13 +21,13 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[CLIENT];
 
 /// The facts that most commands of this file share.
 const CONNECTION: Command =
-    Command { categories: Categories::CONNECTION, group: Group::Connection, ..Command::DEFAULTS };
+    Command { categories: Categories::CONNECTION, group: Group::CONNECTION, ..Command::DEFAULTS };
 
 const CLIENT: Command = Command {
     name: "client",
     arity: Arity::AtLeast(2),
     traits: Traits::KEEPS_CACHING,
-    group: Group::Connection,
+    group: Group::CONNECTION,
     summary: "Manages client connections.",
     since: "2.4.0",
     complexity: "Depends on subcommand.",
@@ -333,7 +333,7 @@ fn reply_mode(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> 
 
 const CLIENT_HELP: Command = Command {
     categories: Categories::CONNECTION,
-    group: Group::Connection,
+    group: Group::CONNECTION,
     ..Command::help("client|help", "5.0.0", || &CLIENT)
 };
 

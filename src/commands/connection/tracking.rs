@@ -14,7 +14,7 @@ use crate::commands::facts::{Argument, Arity, Categories, Command, Context, Flag
 const CONNECTION: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
-    group: Group::Connection,
+    group: Group::CONNECTION,
     ..Command::DEFAULTS
 };
 

@@ -9,8 +9,9 @@ use super::argument::Argument;
 use super::blocking::Blocking;
 use super::concern::{Channels, Code, Concern, OtherDatabase};
 use super::context::{Context, Result};
-use super::flags::{Categories, Flags, KeyFlags, Traits};
+use super::flags::{Flags, KeyFlags, Traits};
 use super::key_spec::KeySpec;
+use crate::acl::Categories;
 
 /// Whether a request for a part of a string is brief; see [`Command::is_brief_part`].
 pub type IsBriefPart = fn(&Request<'_>, bool) -> bool;
@@ -158,7 +159,7 @@ impl Command {
         code: Code::None,
         traits: Traits::NONE,
         categories: Categories::NONE,
-        group: Group::Generic,
+        group: Group::GENERIC,
         summary: "",
         since: "",
         complexity: "",
@@ -185,7 +186,7 @@ impl Command {
             name,
             arity: Arity::Exactly(2),
             flags: Flags::LOADING.and(Flags::STALE),
-            group: Group::Server,
+            group: Group::SERVER,
             summary: "Lists the subcommands.",
             since,
             complexity: "O(1)",
@@ -383,65 +384,43 @@ pub enum Scope {
     Script,
 }
 
-/// A heading of the documentation.
+/// A heading of the documentation, as COMMAND DOCS prints it. A family may have one of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
-    /// Keys of any type.
-    Generic,
-    /// Strings and the numbers in them.
-    String,
-    /// Strings as bits.
-    Bitmap,
-    /// HyperLogLogs: approximate counts of distinct elements.
-    HyperLogLog,
-    /// Places on earth.
-    Geo,
-    /// Hashes and their fields.
-    Hash,
-    /// Lists of strings.
-    List,
-    /// Sets of strings.
-    Set,
-    /// Sorted sets: members with scores.
-    SortedSet,
-    /// Streams and consumer groups.
-    Stream,
-    /// The connection and its client.
-    Connection,
-    /// Several commands executed as one.
-    Transactions,
-    /// Channels and their subscribers.
-    PubSub,
-    /// Scripts and libraries of functions.
-    Scripting,
-    /// The server as a whole: data on disk, users, configuration, statistics.
-    Server,
-    /// The cluster, which the server is not part of.
-    Cluster,
-}
+pub struct Group(pub &'static str);
 
 impl Group {
-    /// As COMMAND DOCS prints it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Group::Generic => "generic",
-            Group::String => "string",
-            Group::Bitmap => "bitmap",
-            Group::HyperLogLog => "hyperloglog",
-            Group::Geo => "geo",
-            Group::Hash => "hash",
-            Group::List => "list",
-            Group::Set => "set",
-            Group::SortedSet => "sorted-set",
-            Group::Stream => "stream",
-            Group::Connection => "connection",
-            Group::Transactions => "transactions",
-            Group::PubSub => "pubsub",
-            Group::Scripting => "scripting",
-            Group::Server => "server",
-            Group::Cluster => "cluster",
-        }
-    }
+    /// Keys of any type.
+    pub const GENERIC: Group = Group("generic");
+    /// Strings and the numbers in them.
+    pub const STRING: Group = Group("string");
+    /// Strings as bits.
+    pub const BITMAP: Group = Group("bitmap");
+    /// HyperLogLogs: approximate counts of distinct elements.
+    pub const HYPERLOGLOG: Group = Group("hyperloglog");
+    /// Places on earth.
+    pub const GEO: Group = Group("geo");
+    /// Hashes and their fields.
+    pub const HASH: Group = Group("hash");
+    /// Lists of strings.
+    pub const LIST: Group = Group("list");
+    /// Sets of strings.
+    pub const SET: Group = Group("set");
+    /// Sorted sets: members with scores.
+    pub const SORTED_SET: Group = Group("sorted-set");
+    /// Streams and consumer groups.
+    pub const STREAM: Group = Group("stream");
+    /// The connection and its client.
+    pub const CONNECTION: Group = Group("connection");
+    /// Several commands executed as one.
+    pub const TRANSACTIONS: Group = Group("transactions");
+    /// Channels and their subscribers.
+    pub const PUBSUB: Group = Group("pubsub");
+    /// Scripts and libraries of functions.
+    pub const SCRIPTING: Group = Group("scripting");
+    /// The server as a whole: data on disk, users, configuration, statistics.
+    pub const SERVER: Group = Group("server");
+    /// The cluster, which the server is not part of.
+    pub const CLUSTER: Group = Group("cluster");
 }
 
 /// Why new code should not use a command.

@@ -1,42 +1,6 @@
 //! The sets of words that describe a command and its keys, with the names that Redis prints for them.
 
-/// Declares a set of flags with the names that Redis prints for them, in its order.
-macro_rules! flag_set {
-    ($(#[$about:meta])* $set:ident: $($(#[$flag_about:meta])* $flag:ident = $name:literal,)+) => {
-        $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub struct $set(u32);
-
-        impl $set {
-            /// None of them.
-            pub const NONE: $set = $set(0);
-            flag_set!(@constants $set 0; $($(#[$flag_about])* $flag,)+);
-            const NAMES: &[&str] = &[$($name),+];
-
-            /// The flags of both sets.
-            pub const fn and(self, other: $set) -> $set {
-                $set(self.0 | other.0)
-            }
-
-            /// Whether all of `other` are among these.
-            #[inline]
-            pub const fn contains(self, other: $set) -> bool {
-                self.0 & other.0 == other.0
-            }
-
-            /// The names that Redis prints, in its order.
-            pub fn names(self) -> impl Iterator<Item = &'static str> + Clone {
-                (0..).zip($set::NAMES).filter(move |(bit, _)| self.0 >> bit & 1 == 1).map(|(_, name)| *name)
-            }
-        }
-    };
-    (@constants $set:ident $bit:expr; $(#[$about:meta])* $flag:ident, $($rest:tt)*) => {
-        $(#[$about])*
-        pub const $flag: $set = $set(1 << ($bit));
-        flag_set!(@constants $set $bit + 1; $($rest)*);
-    };
-    (@constants $set:ident $bit:expr;) => {};
-}
+use crate::flag_set::flag_set;
 
 flag_set! {
     /// Conditions under which a command may run.
@@ -99,53 +63,6 @@ flag_set! {
     NEVER_STRUCK = "never-struck",
     /// What CLIENT CACHING has said still holds after its subcommands.
     KEEPS_CACHING = "keeps-caching",
-}
-
-flag_set! {
-    /// The ACL categories of a command, by which rules such as `+@read` allow it.
-    Categories:
-    /// Keys of any type.
-    KEYSPACE = "@keyspace",
-    /// Reads keys and changes none.
-    READ = "@read",
-    /// Writes or removes keys.
-    WRITE = "@write",
-    /// Works on sets.
-    SET = "@set",
-    /// Works on sorted sets.
-    SORTEDSET = "@sortedset",
-    /// Works on lists.
-    LIST = "@list",
-    /// Works on hashes.
-    HASH = "@hash",
-    /// Works on strings.
-    STRING = "@string",
-    /// Strings as bits.
-    BITMAP = "@bitmap",
-    /// Works on HyperLogLogs.
-    HYPERLOGLOG = "@hyperloglog",
-    /// Places on earth.
-    GEO = "@geo",
-    /// Works on streams.
-    STREAM = "@stream",
-    /// Publishes messages or subscribes to channels.
-    PUBSUB = "@pubsub",
-    /// Meant for administrators.
-    ADMIN = "@admin",
-    /// Takes constant or logarithmic time.
-    FAST = "@fast",
-    /// All commands that are not in `@fast`.
-    SLOW = "@slow",
-    /// May block its client.
-    BLOCKING = "@blocking",
-    /// Able to do damage.
-    DANGEROUS = "@dangerous",
-    /// The connection's own state.
-    CONNECTION = "@connection",
-    /// Several commands executed as one.
-    TRANSACTION = "@transaction",
-    /// Runs scripts or functions, or manages them.
-    SCRIPTING = "@scripting",
 }
 
 flag_set! {

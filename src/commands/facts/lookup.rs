@@ -74,7 +74,7 @@ impl Plain {
             (Run::Write(handler), Some(is_brief)) => PlainRun::ChangePart { handler, is_brief },
             (Run::Read(handler), _) if command.is_brief => PlainRun::Read(handler),
             (Run::Block(blocking), _) if command.is_brief => PlainRun::Take(blocking),
-            (Run::Write(handler), _) if command.is_brief && command.group == Group::List => {
+            (Run::Write(handler), _) if command.is_brief && command.group == Group::LIST => {
                 PlainRun::Fill(handler)
             }
             (Run::Write(handler), _) if command.is_brief => PlainRun::Write(handler),

@@ -20,6 +20,7 @@ pub(in crate::commands) mod help;
 mod key_spec;
 pub mod lookup;
 
+pub use crate::acl::Categories;
 pub use argument::{Argument, ArgumentKind};
 pub use blocking::{Blocking, Gone, Take, Taken, Timeout, WaitingRules};
 pub use command::{
@@ -27,5 +28,5 @@ pub use command::{
 };
 pub use concern::{AllKeys, Channels, Code, Concern, OtherDatabase};
 pub use context::{Context, Result};
-pub use flags::{Categories, Flags, KeyFlags, Traits};
+pub use flags::{Flags, KeyFlags, Traits};
 pub use key_spec::{KeySearch, KeySpec, Keyword};

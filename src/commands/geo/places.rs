@@ -16,7 +16,7 @@ use crate::commands::sorted_sets::basics::{Adding, add};
 pub(in crate::commands) const COMMANDS: &[Command] = &[GEOADD, GEODIST, GEOHASH, GEOPOS];
 
 /// The facts that most commands of this file share.
-const GEO: Command = Command { categories: Categories::GEO, group: Group::Geo, ..Command::DEFAULTS };
+const GEO: Command = Command { categories: Categories::GEO, group: Group::GEO, ..Command::DEFAULTS };
 
 const GEOADD: Command = Command {
     name: "geoadd",

@@ -69,7 +69,7 @@ macro_rules! target {
 }
 
 /// The facts that most commands of this file share.
-const GEO: Command = Command { categories: Categories::GEO, group: Group::Geo, ..Command::DEFAULTS };
+const GEO: Command = Command { categories: Categories::GEO, group: Group::GEO, ..Command::DEFAULTS };
 
 const GEORADIUS: Command = Command {
     name: "georadius",
@@ -227,7 +227,7 @@ const GEOSEARCH: Command = Command {
     flags: Flags::READONLY,
     keys: &[SOURCE],
     categories: Categories::GEO.and(Categories::READ),
-    group: Group::Geo,
+    group: Group::GEO,
     summary: "Returns the places within a circle, a box or a polygon.",
     since: "6.2.0",
     complexity: "O(N+log(M)) where N is the number of elements in the grid-aligned bounding box area around the shape provided as the filter and M is the number of items inside the shape",

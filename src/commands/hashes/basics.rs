@@ -35,7 +35,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[
 ];
 
 /// The facts that most commands of this file share.
-const HASH: Command = Command { categories: Categories::HASH, group: Group::Hash, ..Command::DEFAULTS };
+const HASH: Command = Command { categories: Categories::HASH, group: Group::HASH, ..Command::DEFAULTS };
 
 const HSET: Command = Command {
     name: "hset",

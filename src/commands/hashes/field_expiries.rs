@@ -85,7 +85,7 @@ impl TimeUnit {
 
 /// The facts that most commands of this file share.
 const HASH: Command =
-    Command { flags: Flags::FAST, categories: Categories::HASH, group: Group::Hash, ..Command::DEFAULTS };
+    Command { flags: Flags::FAST, categories: Categories::HASH, group: Group::HASH, ..Command::DEFAULTS };
 
 const HEXPIRE: Command = Command {
     name: "hexpire",

@@ -16,7 +16,7 @@ pub(in crate::commands) const COMMANDS: &[Command] =
     &[COPY, DEL, EXISTS, MOVE, RENAME, RENAMENX, SWAPDB, TOUCH, TYPE, UNLINK];
 
 /// The facts that most commands of this file share.
-const KEY: Command = Command { categories: Categories::KEYSPACE, group: Group::Generic, ..Command::DEFAULTS };
+const KEY: Command = Command { categories: Categories::KEYSPACE, group: Group::GENERIC, ..Command::DEFAULTS };
 
 const DEL: Command = Command {
     name: "del",
@@ -340,7 +340,7 @@ const SWAPDB: Command = Command {
     scope: Scope::Everything,
     concern: Concern::Databases,
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Swaps two databases at once for all clients.",
     since: "4.0.0",
     complexity: "O(N) where N is the count of clients watching or blocking on keys from both databases.",

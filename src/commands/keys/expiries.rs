@@ -16,7 +16,7 @@ pub(in crate::commands) const COMMANDS: &[Command] =
 const KEY: Command = Command {
     flags: Flags::FAST,
     categories: Categories::KEYSPACE,
-    group: Group::Generic,
+    group: Group::GENERIC,
     ..Command::DEFAULTS
 };
 

@@ -16,12 +16,12 @@ const SHARED_INTEGERS: i64 = 10_000;
 const SHARED_REFERENCES: i64 = i32::MAX as i64;
 
 /// The facts that most commands of this file share.
-const KEY: Command = Command { categories: Categories::KEYSPACE, group: Group::Generic, ..Command::DEFAULTS };
+const KEY: Command = Command { categories: Categories::KEYSPACE, group: Group::GENERIC, ..Command::DEFAULTS };
 
 const OBJECT: Command = Command {
     name: "object",
     arity: Arity::AtLeast(2),
-    group: Group::Generic,
+    group: Group::GENERIC,
     summary: "Inspects how the server stores and uses a key.",
     since: "2.2.3",
     complexity: "Depends on subcommand.",
@@ -146,6 +146,6 @@ pub(in crate::commands) fn references(tx: &Transaction<'_>, facts: &Facts<'_>) -
 
 const OBJECT_HELP: Command = Command {
     categories: Categories::KEYSPACE,
-    group: Group::Generic,
+    group: Group::GENERIC,
     ..Command::help("object|help", "6.2.0", || &OBJECT)
 };

@@ -15,7 +15,7 @@ use crate::types::lists::ListEnd;
 pub(in crate::commands) const COMMANDS: &[Command] = &[BLMOVE, BLMPOP, BLPOP, BRPOP, BRPOPLPUSH];
 
 /// The facts that most commands of this file share.
-const LIST: Command = Command { categories: Categories::LIST, group: Group::List, ..Command::DEFAULTS };
+const LIST: Command = Command { categories: Categories::LIST, group: Group::LIST, ..Command::DEFAULTS };
 
 const BLPOP: Command = Command {
     name: "blpop",

@@ -19,7 +19,7 @@ pub(in crate::commands) const COMMANDS: &[Command] =
     &[LINDEX, LINSERT, LLEN, LPOS, LRANGE, LREM, LSET, LTRIM];
 
 /// The facts that most commands of this file share.
-const LIST: Command = Command { categories: Categories::LIST, group: Group::List, ..Command::DEFAULTS };
+const LIST: Command = Command { categories: Categories::LIST, group: Group::LIST, ..Command::DEFAULTS };
 
 const LLEN: Command = Command {
     name: "llen",

@@ -17,7 +17,7 @@ pub(in crate::commands) const COMMANDS: &[Command] =
     &[LMOVE, LMPOP, LPOP, LPUSH, LPUSHX, RPOP, RPOPLPUSH, RPUSH, RPUSHX];
 
 /// The facts that most commands of this file share.
-const LIST: Command = Command { categories: Categories::LIST, group: Group::List, ..Command::DEFAULTS };
+const LIST: Command = Command { categories: Categories::LIST, group: Group::LIST, ..Command::DEFAULTS };
 
 const LPUSH: Command = Command {
     name: "lpush",

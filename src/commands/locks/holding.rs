@@ -22,12 +22,12 @@ use crate::commands::strings::compare::delete_if;
 pub(in crate::commands) const COMMANDS: &[Command] = &[LOCK];
 
 /// The facts that most commands of this file share.
-const STRING: Command = Command { categories: Categories::STRING, group: Group::String, ..Command::DEFAULTS };
+const STRING: Command = Command { categories: Categories::STRING, group: Group::STRING, ..Command::DEFAULTS };
 
 const LOCK: Command = Command {
     name: "lock",
     arity: Arity::AtLeast(2),
-    group: Group::String,
+    group: Group::STRING,
     summary: "Takes and releases locks by token. Each holder gets a fencing number that only grows.",
     since: "0.1.0",
     complexity: "Depends on subcommand.",

@@ -38,7 +38,7 @@ const TO_ALL_SHARDS: &[&str] = &["request_policy:all_shards", "response_policy:a
 
 /// The facts that most commands of this file share.
 const SCRIPTING: Command =
-    Command { categories: Categories::SCRIPTING, group: Group::Scripting, ..Command::DEFAULTS };
+    Command { categories: Categories::SCRIPTING, group: Group::SCRIPTING, ..Command::DEFAULTS };
 
 const FCALL: Command = Command {
     name: "fcall",
@@ -127,7 +127,7 @@ fn call(
 const FUNCTION: Command = Command {
     name: "function",
     arity: Arity::AtLeast(2),
-    group: Group::Scripting,
+    group: Group::SCRIPTING,
     summary: "Manages function libraries.",
     since: "7.0.0",
     complexity: "Depends on subcommand.",
@@ -159,7 +159,7 @@ const FUNCTION_LOAD: Command = Command {
     scope: Scope::Script,
     traits: Traits::PROVIDES.and(Traits::STAYS),
     categories: CHANGE_CATEGORIES,
-    group: Group::Scripting,
+    group: Group::SCRIPTING,
     summary: "Loads a library and returns its name, which the first line of its code states.",
     since: "7.0.0",
     complexity: "O(1) (considering compilation time is redundant)",
@@ -194,7 +194,7 @@ const FUNCTION_DELETE: Command = Command {
     scope: Scope::Script,
     traits: Traits::STAYS,
     categories: CHANGE_CATEGORIES,
-    group: Group::Scripting,
+    group: Group::SCRIPTING,
     summary: "Removes a library with all its functions.",
     since: "7.0.0",
     complexity: "O(1)",
@@ -223,7 +223,7 @@ const FUNCTION_FLUSH: Command = Command {
     scope: Scope::Script,
     traits: Traits::STAYS,
     categories: CHANGE_CATEGORIES,
-    group: Group::Scripting,
+    group: Group::SCRIPTING,
     summary: "Removes all libraries.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of functions deleted",
@@ -355,7 +355,7 @@ const FUNCTION_RESTORE: Command = Command {
     scope: Scope::Script,
     traits: Traits::PROVIDES.and(Traits::STAYS),
     categories: CHANGE_CATEGORIES,
-    group: Group::Scripting,
+    group: Group::SCRIPTING,
     summary: "Loads the libraries from a payload of FUNCTION DUMP.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of functions on the payload",
@@ -474,6 +474,6 @@ fn kill_function(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>
 
 const FUNCTION_HELP: Command = Command {
     categories: Categories::SCRIPTING,
-    group: Group::Scripting,
+    group: Group::SCRIPTING,
     ..Command::help("function|help", "7.0.0", || &FUNCTION)
 };

@@ -32,7 +32,7 @@ const FLAGS: Flags = Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).
 
 /// The facts that most commands of this file share.
 const SCRIPTING: Command =
-    Command { categories: Categories::SCRIPTING, group: Group::Scripting, ..Command::DEFAULTS };
+    Command { categories: Categories::SCRIPTING, group: Group::SCRIPTING, ..Command::DEFAULTS };
 
 const EVAL: Command = Command {
     name: "eval",
@@ -216,7 +216,7 @@ pub(super) fn show_script(context: &Context<'_, '_>, request: Request<'_>) {
 const SCRIPT: Command = Command {
     name: "script",
     arity: Arity::AtLeast(2),
-    group: Group::Scripting,
+    group: Group::SCRIPTING,
     summary: "Manages the cache of Lua scripts.",
     since: "2.6.0",
     complexity: "Depends on subcommand.",
@@ -356,7 +356,7 @@ pub(super) fn kill(context: &Context<'_, '_>, kind: Kind, reply: Reply<'_>) -> R
 
 const SCRIPT_HELP: Command = Command {
     categories: Categories::SCRIPTING,
-    group: Group::Scripting,
+    group: Group::SCRIPTING,
     ..Command::help("script|help", "5.0.0", || &SCRIPT)
 };
 

@@ -21,7 +21,7 @@ pub(in crate::commands) const COMMANDS: &[Command] =
     &[SDIFF, SDIFFCARD, SDIFFSTORE, SINTER, SINTERCARD, SINTERSTORE, SUNION, SUNIONCARD, SUNIONSTORE];
 
 /// The facts that most commands of this file share.
-const SET: Command = Command { categories: Categories::SET, group: Group::Set, ..Command::DEFAULTS };
+const SET: Command = Command { categories: Categories::SET, group: Group::SET, ..Command::DEFAULTS };
 
 const SINTER: Command = Command {
     name: "sinter",

@@ -16,7 +16,7 @@ pub(in crate::commands) const COMMANDS: &[Command] =
     &[SADD, SCARD, SISMEMBER, SMEMBERS, SMISMEMBER, SMOVE, SPOP, SRANDMEMBER, SREM, SSCAN];
 
 /// The facts that most commands of this file share.
-const SET: Command = Command { categories: Categories::SET, group: Group::Set, ..Command::DEFAULTS };
+const SET: Command = Command { categories: Categories::SET, group: Group::SET, ..Command::DEFAULTS };
 
 const SADD: Command = Command {
     name: "sadd",

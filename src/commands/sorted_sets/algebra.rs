@@ -15,7 +15,7 @@ pub(in crate::commands) const COMMANDS: &[Command] =
 
 /// The facts that most commands of this file share.
 const SORTED_SET: Command =
-    Command { categories: Categories::SORTEDSET, group: Group::SortedSet, ..Command::DEFAULTS };
+    Command { categories: Categories::SORTEDSET, group: Group::SORTED_SET, ..Command::DEFAULTS };
 
 const ZUNION: Command = Command {
     name: "zunion",

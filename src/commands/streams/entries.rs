@@ -23,7 +23,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[XADD, XDEL, XLEN, XRANGE,
 const BRIEF_ARGUMENTS_MAX: usize = 32;
 
 /// The facts that most commands of this file share.
-const STREAM: Command = Command { categories: Categories::STREAM, group: Group::Stream, ..Command::DEFAULTS };
+const STREAM: Command = Command { categories: Categories::STREAM, group: Group::STREAM, ..Command::DEFAULTS };
 
 const XADD: Command = Command {
     name: "xadd",

@@ -18,12 +18,12 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] = &[XGROUP];
 
 /// The facts that most commands of this file share.
-const STREAM: Command = Command { categories: Categories::STREAM, group: Group::Stream, ..Command::DEFAULTS };
+const STREAM: Command = Command { categories: Categories::STREAM, group: Group::STREAM, ..Command::DEFAULTS };
 
 const XGROUP: Command = Command {
     name: "xgroup",
     arity: Arity::AtLeast(2),
-    group: Group::Stream,
+    group: Group::STREAM,
     summary: "Manages consumer groups of a stream.",
     since: "5.0.0",
     complexity: "Depends on subcommand.",
@@ -33,7 +33,7 @@ const XGROUP: Command = Command {
 
 const HELP: Command = Command {
     categories: Categories::STREAM,
-    group: Group::Stream,
+    group: Group::STREAM,
     ..Command::help("xgroup|help", "5.0.0", || &XGROUP)
 };
 
@@ -266,7 +266,7 @@ const DELCONSUMER: Command = Command {
     flags: Flags::WRITE,
     keys: &[key(KeyFlags::RW.and(KeyFlags::DELETE))],
     categories: Categories::STREAM.and(Categories::WRITE),
-    group: Group::Stream,
+    group: Group::STREAM,
     summary: "Removes a consumer from a group, with its pending entries.",
     since: "5.0.0",
     complexity: "O(1)",

@@ -20,7 +20,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[XINFO];
 const XINFO: Command = Command {
     name: "xinfo",
     arity: Arity::AtLeast(2),
-    group: Group::Stream,
+    group: Group::STREAM,
     summary: "Inspects streams, consumer groups and consumers.",
     since: "5.0.0",
     complexity: "Depends on subcommand.",
@@ -30,7 +30,7 @@ const XINFO: Command = Command {
 
 const HELP: Command = Command {
     categories: Categories::STREAM,
-    group: Group::Stream,
+    group: Group::STREAM,
     ..Command::help("xinfo|help", "5.0.0", || &XINFO)
 };
 
@@ -46,7 +46,7 @@ const CONSUMERS: Command = Command {
     arity: Arity::Exactly(4),
     keys: &[KEY],
     categories: Categories::STREAM,
-    group: Group::Stream,
+    group: Group::STREAM,
     summary: "Lists the consumers of a group.",
     since: "5.0.0",
     complexity: "O(1)",
@@ -85,7 +85,7 @@ const GROUPS: Command = Command {
     arity: Arity::Exactly(3),
     keys: &[KEY],
     categories: Categories::STREAM,
-    group: Group::Stream,
+    group: Group::STREAM,
     summary: "Lists the consumer groups of a stream.",
     since: "5.0.0",
     complexity: "O(1)",
@@ -154,7 +154,7 @@ const STREAM: Command = Command {
     arity: Arity::AtLeast(3),
     keys: &[KEY],
     categories: Categories::STREAM,
-    group: Group::Stream,
+    group: Group::STREAM,
     summary: "Returns details of a stream; FULL adds entries, groups and consumers.",
     since: "5.0.0",
     complexity: "O(1)",

@@ -19,7 +19,7 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] = &[XACK, XAUTOCLAIM, XCLAIM, XPENDING];
 
 /// The facts that most commands of this file share.
-const STREAM: Command = Command { categories: Categories::STREAM, group: Group::Stream, ..Command::DEFAULTS };
+const STREAM: Command = Command { categories: Categories::STREAM, group: Group::STREAM, ..Command::DEFAULTS };
 
 const XACK: Command = Command {
     name: "xack",

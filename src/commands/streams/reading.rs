@@ -33,7 +33,7 @@ const XREAD: Command = Command {
     flags: Flags::BLOCKING.and(Flags::READONLY),
     keys: &[KeySpec::behind("STREAMS", 1, keys, KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::STREAM,
-    group: Group::Stream,
+    group: Group::STREAM,
     summary: "Returns the entries of streams after given IDs; can block until there are any.",
     since: "5.0.0",
     complexity: "For each stream mentioned: O(N) with N being the number of elements being returned, it means that XREAD-ing with a fixed COUNT is O(1). Note that when the BLOCK option is used, XADD will pay O(M) time in order to serve the M clients blocked on the stream getting new data.",

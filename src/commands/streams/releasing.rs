@@ -22,7 +22,7 @@ const XNACK: Command = Command {
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::STREAM,
-    group: Group::Stream,
+    group: Group::STREAM,
     summary: "Returns pending entries to their group; its next reader gets them first.",
     since: "8.8.0",
     complexity: "O(1) for each message ID processed.",

@@ -15,7 +15,7 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] = &[GET, GETDEL, GETEX, GETSET, PSETEX, SET, SETEX, SETNX];
 
 /// The facts that most commands of this file share.
-const STRING: Command = Command { categories: Categories::STRING, group: Group::String, ..Command::DEFAULTS };
+const STRING: Command = Command { categories: Categories::STRING, group: Group::STRING, ..Command::DEFAULTS };
 
 const SETNX: Command = Command {
     name: "setnx",

@@ -24,7 +24,7 @@ const INCREX: Command = Command {
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     categories: Categories::STRING,
-    group: Group::String,
+    group: Group::STRING,
     summary: "Adds to the number at a key within optional bounds, and can set its expiry.",
     since: "8.8.0",
     complexity: "O(1)",

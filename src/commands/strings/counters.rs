@@ -19,7 +19,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[DECR, DECRBY, INCR, INCRB
 const STRING: Command = Command {
     flags: Flags::DENYOOM.and(Flags::FAST),
     categories: Categories::STRING,
-    group: Group::String,
+    group: Group::STRING,
     ..Command::DEFAULTS
 };
 

@@ -19,7 +19,7 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] = &[APPEND, GETRANGE, LCS, SETRANGE, STRLEN, SUBSTR];
 
 /// The facts that most commands of this file share.
-const STRING: Command = Command { categories: Categories::STRING, group: Group::String, ..Command::DEFAULTS };
+const STRING: Command = Command { categories: Categories::STRING, group: Group::STRING, ..Command::DEFAULTS };
 
 const STRLEN: Command = Command {
     name: "strlen",

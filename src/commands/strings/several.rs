@@ -14,7 +14,7 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] = &[MGET, MSET, MSETEX, MSETNX];
 
 /// The facts that most commands of this file share.
-const STRING: Command = Command { categories: Categories::STRING, group: Group::String, ..Command::DEFAULTS };
+const STRING: Command = Command { categories: Categories::STRING, group: Group::STRING, ..Command::DEFAULTS };
 
 const MGET: Command = Command {
     name: "mget",

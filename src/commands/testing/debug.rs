@@ -35,7 +35,7 @@ const DEBUG: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     scope: Scope::Everything,
     is_system: true,
-    group: Group::Server,
+    group: Group::SERVER,
     summary: "Provides tools for testing clients and servers; off unless `enable-debug-command` allows it.",
     since: "1.0.0",
     complexity: "Depends on subcommand.",

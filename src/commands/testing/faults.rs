@@ -24,7 +24,7 @@ const FAULTS: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE).and(Flags::NO_MULTI),
     traits: Traits::NEVER_STRUCK,
     is_system: true,
-    group: Group::Server,
+    group: Group::SERVER,
     since: "0.1.0",
     ..Command::DEFAULTS
 };

@@ -16,8 +16,8 @@ use crate::keyspace::transaction::following::changes::Extent;
 use crate::keyspace::transaction::following::records::Recorder;
 use crate::values::packed::COUNT_BYTES;
 use crate::values::pairs;
-use crate::values::tree::{Ledger, Map, Ranking, Remains, Sequence};
-use crate::values::{Content, HASH_KIND, LIST_KIND, Limit, Structure, Type, Value, WrongType};
+use crate::values::tree::Remains;
+use crate::values::{Content, HASH_KIND, LIST_KIND, Limit, Shape, Structure, Type, Value, WrongType};
 
 /// A collection that is being changed.
 #[derive(Debug)]
@@ -61,40 +61,10 @@ impl<T: Type> Change<'_, T> {
         self.changes > 0
     }
 
-    /// The map of a large hash or set.
+    /// The collection, if it is large and has this shape.
     #[inline]
-    pub fn map_mut(&mut self) -> Option<&mut Map> {
-        match self.entry.structure_mut() {
-            Some(Structure::Map(map)) => Some(map),
-            _ => None,
-        }
-    }
-
-    /// The ranking of a large sorted set.
-    #[inline]
-    pub fn ranking_mut(&mut self) -> Option<&mut Ranking> {
-        match self.entry.structure_mut() {
-            Some(Structure::Ranking(ranking)) => Some(ranking),
-            _ => None,
-        }
-    }
-
-    /// The sequence of a large list.
-    #[inline]
-    pub fn sequence_mut(&mut self) -> Option<&mut Sequence> {
-        match self.entry.structure_mut() {
-            Some(Structure::Sequence(sequence)) => Some(sequence),
-            _ => None,
-        }
-    }
-
-    /// The ledger of a stream.
-    #[inline]
-    pub fn ledger_mut(&mut self) -> Option<&mut Ledger> {
-        match self.entry.structure_mut() {
-            Some(Structure::Ledger(ledger)) => Some(ledger),
-            _ => None,
-        }
+    pub fn large_mut<S: Shape>(&mut self) -> Option<&mut S> {
+        self.entry.structure_mut().and_then(S::of_mut)
     }
 
     /// The bytes of a packed collection.

@@ -6,7 +6,7 @@ use crate::values::Structure;
 use crate::values::expiring::{self, EARLIEST, Expiring, Pair};
 use crate::values::packed;
 use crate::values::pairs::{self, Lengths};
-use crate::values::tree::ExpiringMap;
+use crate::values::tree::{ExpiringMap, Map};
 
 /// The condition for a change of a field's expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Condition {
 impl Change<'_, Hash> {
     /// Sets the value of a field, which does not expire any more; returns whether the field is new.
     pub fn insert(&mut self, field: &[u8], value: &[u8]) -> bool {
-        let is_new = if let Some(map) = self.map_mut() {
+        let is_new = if let Some(map) = self.large_mut::<Map>() {
             map.insert(field, value)
         } else if self.expiring().is_some() {
             self.insert_beside_expiries(field, value, None)
@@ -113,7 +113,7 @@ impl Change<'_, Hash> {
         let before = found.as_ref().map_or(end + field.len(), |(_, bytes)| end - bytes);
         if !limit.allows(fields, field.len().max(value.len()), before + value.len()) {
             self.unpack();
-            return self.map_mut().is_some_and(|map| map.insert(field, value));
+            return self.large_mut::<Map>().is_some_and(|map| map.insert(field, value));
         }
         let lengths = Lengths::of(field, value);
         match found {
@@ -181,7 +181,7 @@ impl Change<'_, Hash> {
 
     /// Removes a field; returns whether it was there.
     pub fn remove(&mut self, field: &[u8]) -> bool {
-        let was_there = if let Some(map) = self.map_mut() {
+        let was_there = if let Some(map) = self.large_mut::<Map>() {
             map.remove(field)
         } else if self.expiring().is_some() {
             self.remove_beside_expiries(field)
@@ -218,7 +218,7 @@ impl Change<'_, Hash> {
         if self.expiring().is_some() {
             return;
         }
-        if self.map_mut().is_some() {
+        if self.large_mut::<Map>().is_some() {
             return self.begin_expiries();
         }
         let packed = expiring::pack(pairs_of(self.packed()).map(|(field, value)| (field, value, None)));

@@ -14,7 +14,7 @@ use crate::events::EventClass;
 use crate::values::expiring::Expiring;
 use crate::values::pairs::{self, Pairs};
 use crate::values::tree::Map;
-use crate::values::{Content, HASH_KIND, Structure, Type, TypeFacts};
+use crate::values::{Content, HASH_KIND, Limit, Structure, Type, TypeFacts};
 
 pub use changing::Condition;
 use stored::{load, log, rdb_type, save};
@@ -45,6 +45,7 @@ pub const FACTS: TypeFacts = TypeFacts {
     name: "hash",
     kind: HASH_KIND,
     events: EventClass::HASH,
+    limit: |of| Limit::by(of, "hash-max-listpack-entries", "hash-max-listpack-value"),
     encoding: |content, _, _| encoding(content),
     len: |content| Hash::view(content).len(),
     each: |content, visit| Hash::view(content).iter().for_each(|(field, value)| visit(&[field, value])),

@@ -48,7 +48,7 @@ impl Change<'_, List> {
 
     /// Replaces the element at a position, which there must be.
     pub fn set(&mut self, position: usize, element: &[u8]) {
-        match self.sequence_mut() {
+        match self.large_mut::<Sequence>() {
             Some(sequence) => sequence.replace(position, element),
             None => {
                 let place = place(self.packed(), position);
@@ -122,7 +122,7 @@ impl Change<'_, List> {
 
     /// Inserts an element at a position, at the length of the list at most.
     fn insert_at(&mut self, position: usize, element: &[u8]) {
-        if let Some(sequence) = self.sequence_mut() {
+        if let Some(sequence) = self.large_mut::<Sequence>() {
             sequence.insert(position, element);
             return;
         }
@@ -142,7 +142,7 @@ impl Change<'_, List> {
         if positions.is_empty() {
             return;
         }
-        let Some(sequence) = self.sequence_mut() else {
+        let Some(sequence) = self.large_mut::<Sequence>() else {
             let count =
                 i16::try_from(positions.len()).expect("an element takes a byte of a packed list at least");
             let bytes =
@@ -165,7 +165,7 @@ impl Change<'_, List> {
     fn unpack(&mut self) -> &mut Sequence {
         let sequence = unpacked(self.packed());
         self.enlarge(Structure::Sequence(sequence));
-        self.sequence_mut().expect("it was made a moment ago")
+        self.large_mut::<Sequence>().expect("it was made a moment ago")
     }
 }
 

@@ -39,11 +39,20 @@ impl Type for List {
 
     #[inline(always)]
     fn view(content: Content<'_>) -> ListView<'_> {
-        match content.sequence() {
+        match content.large::<Sequence>() {
             Some(sequence) => ListView::Large(sequence),
             None => ListView::Packed(content.bytes().unwrap_or_default()),
         }
     }
+}
+
+/// The limits of a node. Redis: `quicklistNodeLimit`. Below zero it stands for 4, 8, 16, 32 or 64 KiB.
+fn node_limit(size: i64) -> Limit {
+    let (entries, bytes) = match size {
+        0.. => (usize::try_from(size).unwrap_or(usize::MAX), usize::MAX),
+        _ => (usize::MAX, 2048 << size.unsigned_abs().min(5)),
+    };
+    Limit { entries, bytes, integers: 0 }
 }
 
 /// The facts about lists.
@@ -51,6 +60,7 @@ pub const FACTS: TypeFacts = TypeFacts {
     name: "list",
     kind: LIST_KIND,
     events: EventClass::LIST,
+    limit: |of| node_limit(of("list-max-listpack-size")),
     encoding: |content, _, limit| stored::encoding(content, limit),
     len: |content| List::view(content).len(),
     each: |content, visit| List::view(content).iter().for_each(|element| visit(&[element])),

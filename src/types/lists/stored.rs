@@ -1,5 +1,6 @@
 //! Lists in files and in the log: as Redis would have them, whatever their form here.
 
+use crate::values::tree::Sequence;
 use std::io;
 
 use super::{List, ListView, NODE_LIMIT, NewList};
@@ -19,7 +20,7 @@ fn bytes_max(limit: Limit) -> usize {
 /// The encoding that Redis would use: since version 7.2, a list that fits into one node is one listpack. A
 /// list that shrinks is a listpack again as soon as it fits, in Redis only at half of the limit.
 pub(super) fn encoding(content: Content<'_>, limit: Limit) -> &'static str {
-    let Some(sequence) = content.sequence() else { return "listpack" };
+    let Some(sequence) = content.large::<Sequence>() else { return "listpack" };
     let (bytes_max, mut bytes) = (bytes_max(limit), EMPTY_LISTPACK_BYTES);
     let mut records = sequence.range(0..sequence.len());
     let is_long = sequence.len() > limit.entries.max(1);

@@ -15,7 +15,7 @@ const LOGGED_MEMBERS_MAX: usize = 64;
 impl Change<'_, SortedSet> {
     /// Sets the score of a member, which is a number; returns the score that it had before.
     pub fn set_score(&mut self, member: &[u8], score: f64) -> Option<f64> {
-        let before = match self.ranking_mut() {
+        let before = match self.large_mut::<Ranking>() {
             Some(ranking) => ranking.insert(member, score),
             None => {
                 let found = packing::find(self.packed(), member);
@@ -72,7 +72,7 @@ impl Change<'_, SortedSet> {
         let members = SortedSetView::Packed(packed).len() + 1;
         if !limit.allows(members, member.len(), packed.len() + member.len()) {
             self.unpack();
-            return self.ranking_mut();
+            return self.large_mut::<Ranking>();
         }
         let place = packing::place(packed, pairs::FIRST, member, score);
         self.splice_pairs(place..place, &record, members);
@@ -97,7 +97,7 @@ impl Change<'_, SortedSet> {
 
     /// Removes a member; returns whether it was there.
     pub fn remove(&mut self, member: &[u8]) -> bool {
-        let was_there = match self.ranking_mut() {
+        let was_there = match self.large_mut::<Ranking>() {
             Some(ranking) => ranking.remove(member).is_some(),
             None => match packing::find(self.packed(), member) {
                 Some(found) => {
@@ -121,7 +121,7 @@ impl Change<'_, SortedSet> {
         }
         self.note_removal(positions.clone());
         let bytes_before = self.large_bytes();
-        if let Some(ranking) = self.ranking_mut() {
+        if let Some(ranking) = self.large_mut::<Ranking>() {
             let remains = ranking.remove_range(positions);
             let bytes = bytes_before.saturating_sub(self.large_bytes());
             self.leave(remains, bytes);

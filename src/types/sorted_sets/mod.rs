@@ -40,7 +40,7 @@ impl Type for SortedSet {
 
     #[inline(always)]
     fn view(content: Content<'_>) -> SortedSetView<'_> {
-        match content.ranking() {
+        match content.large::<Ranking>() {
             Some(ranking) => SortedSetView::Large(ranking),
             None => SortedSetView::Packed(content.bytes().unwrap_or_default()),
         }
@@ -52,7 +52,8 @@ pub const FACTS: TypeFacts = TypeFacts {
     name: "zset",
     kind: SORTED_SET_KIND,
     events: EventClass::SORTED_SET,
-    encoding: |content, _, _| if content.ranking().is_some() { "skiplist" } else { "listpack" },
+    limit: |of| Limit::by(of, "zset-max-listpack-entries", "zset-max-listpack-value"),
+    encoding: |content, _, _| if content.large::<Ranking>().is_some() { "skiplist" } else { "listpack" },
     len: |content| SortedSet::view(content).len(),
     each,
     is_ordered: false,
@@ -199,7 +200,7 @@ fn log(sink: &mut dyn Sink, key: &[u8], content: Content<'_>, expires_at_ms: Opt
 }
 
 fn rdb_type(content: Content<'_>) -> u8 {
-    if content.ranking().is_some() { SORTED_SET } else { SORTED_SET_LISTPACK }
+    if content.large::<Ranking>().is_some() { SORTED_SET } else { SORTED_SET_LISTPACK }
 }
 
 fn save(

@@ -22,10 +22,10 @@ fn entries_read(read: Option<u64>) -> Vec<u8> {
 impl Change<'_, Stream> {
     /// The stream's ledger. What is changed in it must be noted, too.
     fn ledger(&mut self) -> &mut Ledger {
-        if self.ledger_mut().is_none() {
+        if self.large_mut::<Ledger>().is_none() {
             self.enlarge(Structure::Ledger(Box::default()));
         }
-        self.ledger_mut().expect("it was made a moment ago")
+        self.large_mut::<Ledger>().expect("it was made a moment ago")
     }
 
     /// Makes sure that the stream is there, although nothing is added to it.

@@ -14,7 +14,7 @@ use crate::events::EventClass;
 use crate::values::packed;
 use crate::values::tree::Ledger;
 use crate::values::tree::ledger::EntryId;
-use crate::values::{Content, STREAM_KIND, Type, TypeFacts};
+use crate::values::{Content, Limit, STREAM_KIND, Type, TypeFacts};
 
 /// The type of streams.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Type for Stream {
     #[inline(always)]
     fn view(content: Content<'_>) -> &Ledger {
         static NEW: LazyLock<Ledger> = LazyLock::new(Ledger::default);
-        content.ledger().unwrap_or_else(|| &NEW)
+        content.large::<Ledger>().unwrap_or_else(|| &NEW)
     }
 }
 
@@ -38,6 +38,8 @@ pub const FACTS: TypeFacts = TypeFacts {
     name: "stream",
     kind: STREAM_KIND,
     events: EventClass::STREAM,
+    // The limits of one block of a stream.
+    limit: |of| Limit::by(of, "stream-node-max-entries", "stream-node-max-bytes"),
     encoding: |_, _, _| "stream",
     len: |_| 1,
     each,
