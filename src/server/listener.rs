@@ -17,8 +17,9 @@ use crate::config::{Config, Text};
 use crate::instance::Instance;
 use crate::statistics::Count;
 
-use super::connection::Connection;
+use super::carrier::Connection;
 use super::rota::{LaneTicket, Rota};
+use super::runner::Runner;
 use super::tls::{self, Tls};
 use super::unix::SocketFile;
 use super::wire::Wire;
@@ -321,8 +322,8 @@ where
 {
     let instance = Arc::clone(&host.instance);
     host.rota.add(|ticket| {
-        let mut connection = Connection::new(instance, stream, registration, ticket);
-        async move { connection.serve().await }
+        let mut runner = Runner::new(instance, Connection::new(stream, ticket), registration);
+        async move { runner.serve().await }
     });
 }
 
@@ -348,9 +349,9 @@ async fn serve_tls(
         }
         Ok(stream) => {
             instance.statistics.add(Count::ConnectionsReceived, 1);
-            let mut connection = Connection::new(instance, stream, registration, ticket);
-            connection.serve().await;
-            tls::end(&mut connection.stream, &[]).await;
+            let mut runner = Runner::new(instance, Connection::new(stream, ticket), registration);
+            runner.serve().await;
+            tls::end(&mut runner.carrier.stream, &[]).await;
         }
     }
 }

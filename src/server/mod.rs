@@ -1,7 +1,7 @@
 //! Sockets and time: everything that waits.
 //!
 //! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them, and
-//! [`suites`] is what TLS offers). [`rota`] serves them in the order in which they were woken. [`connection`]
+//! [`suites`] is what TLS offers). [`rota`] serves them in the order in which they were woken. [`runner`]
 //! is one client from its first byte to its last, and [`conversation`] executes its requests. [`intake`] is
 //! its input, [`outflow`] its output, and [`buffers`] holds their memory. [`slack`] gives unused memory back.
 //! [`lookout`] makes sure that one long request delays no other client, and [`shutdown`] ends everything in
@@ -14,7 +14,7 @@
 //! to that.
 
 mod buffers;
-mod connection;
+mod carrier;
 mod conversation;
 mod daemon;
 mod intake;
@@ -25,6 +25,7 @@ mod metrics;
 mod outflow;
 mod process;
 mod rota;
+mod runner;
 mod shutdown;
 mod slack;
 mod suites;

@@ -1,23 +1,22 @@
 //! One client, from its first byte to its last.
 //!
 //! It reads what is there, executes every whole request in it ([`conversation`](super::conversation)), writes
-//! all replies at once, and waits for more. Replies that the client does not take wait
-//! ([`outflow`](super::outflow)). Meanwhile its next requests are read and executed: a client may send any
-//! number of requests before it reads the first reply. `client-output-buffer-limit` and `maxmemory-clients`
-//! limit how much may wait. From a client that has not authenticated, nothing is read while replies wait.
-//! `client-query-buffer-limit` limits what a client sends without completing a request. The socket may be any
-//! stream: TCP, a Unix socket, TLS.
+//! all replies at once, and waits for more. It owns the conversation and its waits: for keys, for the end of
+//! a pause, for the store, for the log. The bytes are moved by a [`Carrier`], which may be a socket or
+//! anything else. Replies that the client does not take wait there. Meanwhile its next requests are read and
+//! executed: a client may send any number of requests before it reads the first reply.
+//! `client-output-buffer-limit` and `maxmemory-clients` limit how much may wait. From a client that has not
+//! authenticated, nothing is read while replies wait. `client-query-buffer-limit` limits what a client sends
+//! without completing a request.
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{Shutdown, TcpStream};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tokio::io::AsyncReadExt;
 use tokio::time::{sleep, sleep_until};
 
 use crate::clients::{Attention, Client, Leaving, Registration, Waiting};
@@ -36,10 +35,10 @@ use crate::session::{Contention, Session};
 use crate::statistics::Count;
 
 use super::buffers::READ_BYTES;
+use super::carrier::Carrier;
 use super::conversation::{Answered, Awaited, Conversation};
-use super::outflow::{Outflow, made_to_leave};
-use super::rota::{Lane, LaneTicket, yield_now};
-use super::wire::Wire;
+use super::outflow::made_to_leave;
+use super::rota::{Lane, yield_now};
 
 /// What a connection does next.
 enum Next {
@@ -49,32 +48,24 @@ enum Next {
     Attention(Attention),
 }
 
-/// A client and its socket.
-pub(super) struct Connection<Stream> {
-    /// Makes the client known to others until the connection ends. Dropped before the stream: a client that
+/// A client, and what carries its bytes.
+pub(super) struct Runner<C> {
+    /// Makes the client known to others until the connection ends. Dropped before the carrier: a client that
     /// sees the end of its connection is no longer known, unless a fault delays its last request.
     _registration: Registration,
-    pub(super) stream: Stream,
+    pub(super) carrier: C,
     conversation: Conversation,
-    outflow: Outflow,
     /// How often in a row there was more to read at once.
     reads: u32,
-    ticket: LaneTicket,
 }
 
-impl<Stream: Wire> Connection<Stream> {
-    pub(super) fn new(
-        instance: Arc<Instance>,
-        stream: Stream,
-        registration: Registration,
-        ticket: LaneTicket,
-    ) -> Connection<Stream> {
-        let base_bytes = size_of::<Client>() + size_of::<Connection<Stream>>();
+impl<C: Carrier> Runner<C> {
+    pub(super) fn new(instance: Arc<Instance>, carrier: C, registration: Registration) -> Runner<C> {
+        let base_bytes = size_of::<Client>() + size_of::<Runner<C>>();
         registration.client.footprint.set_base(base_bytes);
         let session = Session::new(Arc::clone(&registration.client), &instance.users);
         let conversation = Conversation::new(instance, session);
-        let outflow = Outflow::default();
-        Connection { stream, conversation, outflow, reads: 0, ticket, _registration: registration }
+        Runner { carrier, conversation, reads: 0, _registration: registration }
     }
 
     /// Serves the client until it leaves, or has to leave.
@@ -219,22 +210,13 @@ impl<Stream: Wire> Connection<Stream> {
             let is_asked = client.poll_asked_to_leave(context, Leaving::WhenAnswered).is_ready();
             if is_asked && client.leaving() == Leaving::Now {
                 is_cut_off = true;
-                self.cut_off();
+                self.carrier.cut_off(&client);
             }
             if is_asked && !is_cut_off { Poll::Ready(false) } else { Poll::Pending }
         });
         match is_executed.await {
             true => Ok(()),
             false => self.leave_answered().await,
-        }
-    }
-
-    /// Disconnects the client before its last request is executed.
-    fn cut_off(&mut self) {
-        self.outflow.forget(&self.conversation.session.client);
-        if let Some(socket) = self.stream.duplicate() {
-            // If it fails, the client has left already.
-            let _ = TcpStream::from(socket).shutdown(Shutdown::Both);
         }
     }
 
@@ -290,12 +272,12 @@ impl<Stream: Wire> Connection<Stream> {
 
     /// Waits for a thread for long requests, and goes on there.
     async fn wait_for_thread(&mut self) -> io::Result<()> {
-        let socket = self.stream.duplicate();
+        let socket = self.carrier.socket();
         limit_clients(&self.conversation.instance);
         if let Some(long) = &mut self.conversation.session.long {
             long.socket = socket;
         }
-        self.ticket.go_to(Lane::Long).await;
+        self.carrier.go_to(Lane::Long).await;
         let session = &mut self.conversation.session;
         let Some(long) = &mut session.long else { return Ok(()) };
         let has_left =
@@ -315,13 +297,13 @@ impl<Stream: Wire> Connection<Stream> {
             if long.was_cancelled {
                 return Err(made_to_leave());
             }
-            self.outflow.keep_permit(long.end(output.len()));
+            self.carrier.keep_permit(long.end(output.len()));
         }
         self.flush().await?;
         if !self.is_writing() {
-            self.outflow.end_permit();
+            self.carrier.end_permit();
         }
-        self.ticket.go_to(Lane::Usual).await;
+        self.carrier.go_to(Lane::Usual).await;
         Ok(())
     }
 
@@ -507,8 +489,7 @@ impl<Stream: Wire> Connection<Stream> {
             // A client that has sent only the beginning of a request holds no more memory than it needs.
             input.reserve(READ_BYTES);
         }
-        // A short read shows the runtime that the socket is empty: it does not read again.
-        let polled = pin!(self.stream.read_buf(input)).poll(context);
+        let polled = self.carrier.poll_read(context, input);
         self.conversation.rest();
         polled
     }
@@ -535,7 +516,7 @@ impl<Stream: Wire> Connection<Stream> {
         if !instance.reply_gate.is_open() || !instance.is_settled() {
             self.may_answer().await?;
         }
-        self.outflow.append(mail);
+        self.carrier.append(mail);
         poll_fn(|context| Poll::Ready(self.write_or_keep(context))).await
     }
 
@@ -557,12 +538,12 @@ impl<Stream: Wire> Connection<Stream> {
     /// Whether output waits for the client.
     #[inline]
     fn is_writing(&self) -> bool {
-        self.outflow.is_writing()
+        self.carrier.is_writing()
     }
 
     fn write_or_keep(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let Conversation { instance, session, output, .. } = &mut self.conversation;
-        self.outflow.write_or_keep(&mut self.stream, context, instance, &session.client, output)
+        self.carrier.write_or_keep(context, instance, &session.client, output)
     }
 
     /// Writes as much of the waiting output as the client takes now.
@@ -576,7 +557,7 @@ impl<Stream: Wire> Connection<Stream> {
 
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Conversation { instance, session, .. } = &self.conversation;
-        self.outflow.poll_write(&mut self.stream, context, instance, &session.client)
+        self.carrier.poll_write(context, instance, &session.client)
     }
 
     /// Waits until the client has taken all its output.
@@ -626,3 +607,144 @@ const SHARD_GLANCE_MAX: Duration = Duration::from_millis(8);
 const PATIENT_TRIES: u32 = 4;
 /// How often to check whether a script that runs for too long is over.
 const SCRIPT_GLANCE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::path::Path;
+    use std::task::Waker;
+
+    use bytes::BytesMut;
+    use parking_lot::Mutex;
+    use tokio::runtime::Builder;
+
+    use super::*;
+    use crate::clients::{Address, Backlog, Permit};
+    use crate::commands::known;
+    use crate::config::Config;
+    use crate::instance::Hooks;
+
+    /// A client in this process, without a socket: what it has sent, and the replies so far.
+    #[derive(Default)]
+    struct Ends {
+        sent: Vec<u8>,
+        replies: Vec<u8>,
+        has_left: bool,
+        reader: Option<Waker>,
+    }
+
+    #[derive(Clone, Default)]
+    struct Pipe(Arc<Mutex<Ends>>);
+
+    impl Pipe {
+        fn send(&self, bytes: &[u8]) {
+            let mut ends = self.0.lock();
+            ends.sent.extend_from_slice(bytes);
+            ends.reader.take().into_iter().for_each(Waker::wake);
+        }
+
+        fn leave(&self) {
+            let mut ends = self.0.lock();
+            ends.has_left = true;
+            ends.reader.take().into_iter().for_each(Waker::wake);
+        }
+
+        async fn replies(&self) -> String {
+            while self.0.lock().replies.is_empty() {
+                yield_now().await;
+            }
+            let replies = std::mem::take(&mut self.0.lock().replies);
+            String::from_utf8(replies).expect("a text")
+        }
+    }
+
+    impl Carrier for Pipe {
+        fn poll_read(&mut self, context: &mut Context<'_>, input: &mut BytesMut) -> Poll<io::Result<usize>> {
+            let mut ends = self.0.lock();
+            let sent = std::mem::take(&mut ends.sent);
+            if sent.is_empty() && !ends.has_left {
+                ends.reader = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            input.extend_from_slice(&sent);
+            Poll::Ready(Ok(sent.len()))
+        }
+
+        fn write_or_keep(
+            &mut self,
+            _: &mut Context<'_>,
+            _: &Instance,
+            _: &Client,
+            output: &mut Vec<u8>,
+        ) -> io::Result<()> {
+            self.0.lock().replies.append(output);
+            Ok(())
+        }
+
+        fn poll_write(&mut self, _: &mut Context<'_>, _: &Instance, _: &Client) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn is_writing(&self) -> bool {
+            false
+        }
+
+        fn append(&mut self, mut mail: Backlog) {
+            mail.move_to(&mut self.0.lock().replies);
+        }
+
+        fn keep_permit(&mut self, _: Permit) {}
+
+        fn end_permit(&mut self) {}
+
+        fn cut_off(&mut self, _: &Client) {
+            self.leave();
+        }
+
+        fn socket(&self) -> Option<OwnedFd> {
+            None
+        }
+
+        async fn go_to(&self, _: Lane) {}
+    }
+
+    #[test]
+    fn a_client_needs_no_socket_to_wait_and_to_be_served() {
+        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
+        let instance = Arc::new(Instance::new(Config::new(), 1, known(&[]), hooks));
+        let connect = || {
+            let (pipe, nowhere) = (Pipe::default(), Address::Unix(Path::new("").into()));
+            let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
+            (pipe.clone(), Runner::new(Arc::clone(&instance), pipe, registration))
+        };
+        let ((waits, mut first), (pushes, mut second)) = (connect(), connect());
+        let talk = async {
+            waits.send(b"BLPOP l 0\r\nPING\r\n");
+            while instance.clients.get(1).is_none_or(|client| !client.is_blocked()) {
+                yield_now().await;
+            }
+            pushes.send(b"MULTI\r\nRPUSH l v\r\nEXEC\r\nSUBSCRIBE news\r\n");
+            let pushed = pushes.replies().await;
+            assert!(pushed.starts_with("+OK\r\n+QUEUED\r\n*1\r\n:1\r\n*3\r\n"), "{pushed}");
+            assert_eq!(waits.replies().await, "*2\r\n$1\r\nl\r\n$1\r\nv\r\n+PONG\r\n");
+            waits.send(b"PUBLISH news hello\r\n");
+            assert_eq!(pushes.replies().await, "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$5\r\nhello\r\n");
+            assert_eq!(waits.replies().await, ":1\r\n");
+            // One that leaves while it waits takes nothing with it.
+            waits.send(b"BLPOP l 0\r\n");
+            while instance.clients.get(1).is_none_or(|client| !client.is_blocked()) {
+                yield_now().await;
+            }
+            waits.leave();
+            pushes.send(b"UNSUBSCRIBE\r\nRPUSH l w\r\n");
+            let replies = pushes.replies().await;
+            assert!(replies.ends_with(":1\r\n"), "{replies}");
+            pushes.leave();
+        };
+        let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+        runtime.block_on(async { tokio::join!(first.serve(), second.serve(), talk) });
+        assert!(instance.clients.get(1).is_some(), "its runner is still there");
+        drop(first);
+        assert!(instance.clients.get(1).is_none());
+    }
+}
