@@ -1,8 +1,8 @@
 //! Periodic work of an instance, whether clients send requests or not.
 //!
 //! Each instance has some tasks of the runtime in which it is [started](start), and no thread. They wait on
-//! the runtime's timers, and while the instance [sleeps](crate::instance::Sleep) on none: then only a key that
-//! expires has one. So a thousand idle instances cost their memory alone.
+//! the runtime's timers, and while the instance [sleeps](crate::instance::Sleep) on none: then only a key
+//! that expires has one. So a thousand idle instances cost their memory alone.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

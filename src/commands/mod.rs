@@ -2,8 +2,8 @@
 //!
 //! A family is a folder, as in the documentation of Redis. Each file has one constant for each command, its
 //! handler beneath it and their list on top; [`FAMILIES`] is the list of these lists. [`facts`] says what a
-//! command is and finds it by its name, [`error`] and [`args`] serve the handlers, and [`execution`] is the one
-//! way in which all of them are run.
+//! command is and finds it by its name, [`error`] and [`args`] serve the handlers, and [`execution`] is the
+//! one way in which all of them are run.
 
 pub mod absent;
 mod amounts;
@@ -129,8 +129,8 @@ fn new_catalog() -> Catalog {
     catalog
 }
 
-/// All commands, some of them renamed. Instances that rename none share what this returns. Others that rename the
-/// same ones share it by its clones.
+/// All commands, some of them renamed. Instances that rename none share what this returns. Others that
+/// rename the same ones share it by its clones.
 pub fn known(renamed: &[(String, Vec<u8>)]) -> KnownCommands {
     KnownCommands { catalog: catalog(), names: facts::lookup::names(renamed) }
 }

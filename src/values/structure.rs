@@ -20,8 +20,8 @@ pub trait Shape: Sized {
     fn of_mut(structure: &mut Structure) -> Option<&mut Self>;
 }
 
-/// Declares the shapes: the name, what a [`Structure`] keeps, and the shape with its number of elements and its
-/// bytes.
+/// Declares the shapes: the name, what a [`Structure`] keeps, and the shape with its number of elements and
+/// its bytes.
 macro_rules! shapes {
     ($($(#[$about:meta])* $name:ident($kept:ty): $shape:ident, $elements:expr, $bytes:expr;)+) => {
         /// A large value: a long string, or one of the shapes that [`tree`](super::tree) offers.

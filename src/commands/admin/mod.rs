@@ -1,6 +1,6 @@
-//! What administrators ask of a server: the [`server`] as a whole, its parameters ([`config`]), users ([`acl`]) and files
-//! ([`saving`]), what it says about itself ([`info`], [`introspection`], [`memory`], [`latency`], [`slow`], [`hot_keys`]),
-//! and how durable a change is ([`waiting`]).
+//! What administrators ask of a server: the [`server`] as a whole, its parameters ([`config`]), users
+//! ([`acl`]) and files ([`saving`]), what it says about itself ([`info`], [`introspection`], [`memory`],
+//! [`latency`], [`slow`], [`hot_keys`]), and how durable a change is ([`waiting`]).
 
 pub mod acl;
 pub mod config;

@@ -1,5 +1,5 @@
-//! A client's own connection ([`basics`]), all connections ([`client`], chosen by a [`client_filter`]), and the keys that
-//! a client keeps copies of ([`tracking`]).
+//! A client's own connection ([`basics`]), all connections ([`client`], chosen by a [`client_filter`]), and
+//! the keys that a client keeps copies of ([`tracking`]).
 
 pub mod basics;
 pub mod client;

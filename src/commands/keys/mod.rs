@@ -1,5 +1,5 @@
-//! Keys, whatever their types: [`basics`], [`expiries`], [`browsing`] through many, sorting what they hold ([`sorting`]),
-//! what is kept about one ([`object`]), and its value as bytes ([`dumping`]).
+//! Keys, whatever their types: [`basics`], [`expiries`], [`browsing`] through many, sorting what they hold
+//! ([`sorting`]), what is kept about one ([`object`]), and its value as bytes ([`dumping`]).
 
 pub mod basics;
 pub mod browsing;

@@ -1,5 +1,5 @@
-//! Strings: one value of a key, [`basics`] of it, [`counters`], parts of it ([`ranges`]), conditions on what it is
-//! ([`compare`]), [`several`] at once, and a counter that stays within its bounds ([`bounded`]).
+//! Strings: one value of a key, [`basics`] of it, [`counters`], parts of it ([`ranges`]), conditions on what
+//! it is ([`compare`]), [`several`] at once, and a counter that stays within its bounds ([`bounded`]).
 
 pub(super) mod basics;
 pub(super) mod bounded;

@@ -146,9 +146,8 @@ impl<R: Followed> Shard<R> {
         }
     }
 
-    /// Gives a snapshot the entries that it waits for, from `place` on, until the slice is full, and the tables
-    /// that have left their databases. Returns
-    /// whether there are no more.
+    /// Gives a snapshot the entries that it waits for, from `place` on, until the slice is full, and the
+    /// tables that have left their databases. Returns whether there are no more.
     pub(in crate::keyspace) fn give_awaited(
         &mut self,
         place: &mut Place,
