@@ -7,7 +7,8 @@
 //!
 //! - [`store`] holds keys and values in memory.
 //! - [`transaction`] is what a command can do to them.
-//! - [`transaction::following`] records changes for clients that watch or listen, for the log and for the lock lens.
+//! - [`transaction::following`] records changes for clients that watch or listen, for the log and for the
+//!   lock lens.
 //! - [`scan`] visits all keys while other clients go on.
 //! - [`snapshot`] copies the state of one moment while clients go on.
 //! - [`expiry`] frees expired keys that no command asks for.

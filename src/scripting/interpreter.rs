@@ -138,8 +138,8 @@ impl fmt::Debug for Invocation<'_> {
 /// The position of the first key in a request.
 const FIRST_KEY: usize = 3;
 
-// SAFETY: all references to its Lua are in it or in that Lua: what must stay on one thread at a time moves with
-// it. See `ffi`.
+// SAFETY: all references to its Lua are in it or in that Lua: what must stay on one thread at a time moves
+// with it. See `ffi`.
 #[allow(unsafe_code)]
 unsafe impl Send for Interpreter {}
 
