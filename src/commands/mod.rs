@@ -5,13 +5,13 @@
 //! command is and finds it by its name, [`error`] and [`args`] serve the handlers, and [`execution`] is the
 //! one way in which all of them are run.
 
-pub mod absent;
-mod amounts;
 pub mod args;
-pub mod choosing;
 pub mod error;
 pub mod execution;
 pub mod facts;
+pub mod random_and_scan;
+mod reads_much;
+pub mod unsupported;
 
 pub mod admin;
 mod bitmaps;
@@ -42,9 +42,9 @@ pub use facts::Command;
 /// All commands, by the file that has them.
 pub const FAMILIES: &[&[Command]] = &[
     strings::basics::COMMANDS,
-    strings::several::COMMANDS,
+    strings::mget_mset::COMMANDS,
     strings::counters::COMMANDS,
-    strings::bounded::COMMANDS,
+    strings::increx::COMMANDS,
     strings::ranges::COMMANDS,
     strings::compare::COMMANDS,
     locks::holding::COMMANDS,
@@ -123,7 +123,7 @@ fn new_catalog() -> Catalog {
     for command in all().flat_map(|command| std::iter::once(command).chain(command.subcommands)) {
         catalog.add(command.name, command.category_names());
     }
-    for absent in absent::all() {
+    for absent in unsupported::all() {
         catalog.add_absent(absent.name, absent.category_names(), absent.is_of_redis_7);
     }
     catalog

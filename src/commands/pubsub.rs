@@ -2,7 +2,7 @@
 
 use std::iter::once;
 
-use super::amounts;
+use super::reads_much;
 use crate::glob::{REGISTERED_BYTES_MAX, TooLong};
 use crate::instance::Instance;
 use crate::pubsub::Kind;
@@ -295,7 +295,7 @@ const PUBSUB_CHANNELS: Command = Command {
     summary: "Lists the channels that have subscribers, optionally only names that match a pattern.",
     since: "2.8.0",
     complexity: "O(N) where N is the number of active channels, and assuming constant time pattern matching (relatively short channels and patterns)",
-    reads_much: Some(amounts::all),
+    reads_much: Some(reads_much::all),
     arguments: &[Argument::pattern("pattern").optional()],
     example: &[("PUBSUB CHANNELS", "[]")],
     run: Run::Server(channels),

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::commands::Command;
-use crate::commands::choosing::parse_cursor;
 use crate::commands::error::Error;
 use crate::commands::execution::permission::may_read;
 use crate::commands::facts::{AllKeys, Concern, Result};
 use crate::commands::keys::browsing::{Filter, matching};
 use crate::commands::locks::watching::{Choice, describe_in_store};
+use crate::commands::random_and_scan::parse_cursor;
 use crate::engine::remote::{NotAnswered, OUTCOME_UNKNOWN};
 use crate::keyspace::Cursor;
 use crate::remote::Remote;

@@ -15,9 +15,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::acl::{Mistake, Refused, Users, shown_rule};
-use crate::commands::absent;
 use crate::commands::catalog;
 use crate::commands::facts::lookup::{self, Renamed};
+use crate::commands::unsupported;
 use crate::config::foreign::{self, Values};
 use crate::config::rewrite::FILE_BYTES_MAX;
 use crate::config::{Changes, Config, Parameter, is_secret};
@@ -271,7 +271,7 @@ impl Loader {
         let old = String::from_utf8_lossy(old).to_ascii_lowercase();
         let names = lookup::names(&self.renamed);
         let is_taken = |name: &[u8]| names.iter().any(|(other, _)| other == name);
-        if absent::all().any(|absent| absent.name == old) && !is_taken(old.as_bytes()) {
+        if unsupported::all().any(|absent| absent.name == old) && !is_taken(old.as_bytes()) {
             // Keyfast does not have this command of Redis, so the old name does nothing already.
             return Ok(());
         }

@@ -7,10 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keyfast::commands::absent::{self, Absent};
 use keyfast::commands::all;
 use keyfast::commands::facts::lookup::{find_full, own_names};
 use keyfast::commands::facts::{Argument, ArgumentKind, Command, Flags, Group, Run};
+use keyfast::commands::unsupported::{self, Absent};
 use serde_json::{Map, Value, json};
 
 use crate::client::{Client, Reply, words};
@@ -278,7 +278,7 @@ fn with_subcommands() -> impl Iterator<Item = &'static Command> {
 #[test]
 fn every_command_of_redis_is_there_or_known_to_be_absent() {
     let all_facts = Facts::read();
-    let absent: BTreeMap<&str, Absent> = absent::all().map(|absent| (absent.name, absent)).collect();
+    let absent: BTreeMap<&str, Absent> = unsupported::all().map(|absent| (absent.name, absent)).collect();
     let names = |facts: &Value| facts.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     let all_names = names(&all_facts.seven).into_iter().chain(all_facts.added.iter().flat_map(names));
     for name in all_names.collect::<BTreeSet<String>>() {

@@ -12,12 +12,12 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
 
-use crate::commands::absent;
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
 use crate::commands::execution::permission::{self, judge, object_of};
 use crate::commands::facts::lookup::{Registered, find, resolve};
 use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Secrets};
+use crate::commands::unsupported;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[ACL];
 
@@ -423,7 +423,7 @@ fn dry_run_command<'a>(grants: &Grants, registered: &Registered, request: Reques
 /// The same for a command of another server.
 fn dry_run_absent<'a>(grants: &Grants, catalog: &Catalog, request: Request<'a>) -> Result<Denied<'a>> {
     let unknown = || Error::quoting("ERR Command '", request.name(), "' not found");
-    let absent = absent::find(request).ok_or_else(unknown)?;
+    let absent = unsupported::find(request).ok_or_else(unknown)?;
     if !absent.arity.allows(request.len()) {
         return Err(Error::wrong_arity(absent.name));
     }

@@ -10,12 +10,12 @@ use crate::types::strings::Text;
 use crate::values::Encoding;
 
 use super::{bit_offset, bitfield};
-use crate::commands::amounts;
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
+use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[BITCOUNT, bitfield::BITFIELD, bitfield::BITFIELD_RO, BITOP, BITPOS, GETBIT, SETBIT];
@@ -102,7 +102,7 @@ const BITCOUNT: Command = Command {
     summary: "Returns the number of 1 bits in a string or part of it.",
     since: "2.6.0",
     complexity: "O(N)",
-    reads_much: Some(amounts::all_unless_in_range),
+    reads_much: Some(reads_much::all_unless_in_range),
     arguments: &[
         Argument::KEY,
         Argument::block(
@@ -191,7 +191,7 @@ const BITPOS: Command = Command {
     summary: "Returns the position of the first 1 or 0 bit in a string or part of it.",
     since: "2.8.7",
     complexity: "O(N)",
-    reads_much: Some(amounts::up_to_all),
+    reads_much: Some(reads_much::up_to_all),
     arguments: &[
         Argument::KEY,
         Argument::integer("bit"),
@@ -266,7 +266,7 @@ const BITOP: Command = Command {
     summary: "Combines strings bit by bit and stores the result; returns its length in bytes.",
     since: "2.6.0",
     complexity: "O(N)",
-    reads_much: Some(amounts::all_changing),
+    reads_much: Some(reads_much::all_changing),
     arguments: &[
         Argument::string("operation"),
         Argument::new("destkey", ArgumentKind::Key),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::clients::Leaving;
 use crate::clients::description::describe;
-use crate::commands::amounts;
+use crate::commands::reads_much;
 use crate::resp::{Reply, Request};
 use crate::session::{Replies, Session};
 
@@ -178,7 +178,7 @@ const CLIENT_LIST: Command = Command {
     summary: "Lists all connections, or those that match every filter.",
     since: "2.4.0",
     complexity: "O(N) where N is the number of client connections",
-    reads_much: Some(amounts::all),
+    reads_much: Some(reads_much::all),
     tips: &["nondeterministic_output"],
     arguments: client_filter::OF_LIST,
     example: &[("CLIENT LIST TYPE foo", "(error) ERR Unknown client type 'foo'")],

@@ -5,11 +5,11 @@ use crate::resp::{Reply, Request};
 
 use super::UNITS;
 use super::search::{Form, read, search, target_position, write};
-use crate::commands::amounts;
 use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Keyword,
     Result, Run,
 };
+use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[GEORADIUS, GEORADIUSBYMEMBER, GEORADIUSBYMEMBER_RO, GEORADIUS_RO, GEOSEARCH, GEOSEARCHSTORE];
@@ -83,7 +83,7 @@ const GEORADIUS: Command = Command {
         since: "6.2.0",
         replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument",
     }),
-    reads_much: Some(amounts::up_to_all_unless_stored),
+    reads_much: Some(reads_much::up_to_all_unless_stored),
     arguments: &[
         Argument::KEY,
         LONGITUDE,
@@ -121,7 +121,7 @@ const GEORADIUS_RO: Command = Command {
     since: "3.2.10",
     complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`GEOSEARCH` with the `BYRADIUS` argument" }),
-    reads_much: Some(amounts::up_to_all),
+    reads_much: Some(reads_much::up_to_all),
     arguments: &[
         Argument::KEY,
         LONGITUDE,
@@ -158,7 +158,7 @@ const GEORADIUSBYMEMBER: Command = Command {
         since: "6.2.0",
         replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
     }),
-    reads_much: Some(amounts::up_to_all_unless_stored),
+    reads_much: Some(reads_much::up_to_all_unless_stored),
     arguments: &[
         Argument::KEY,
         Argument::string("member"),
@@ -197,7 +197,7 @@ const GEORADIUSBYMEMBER_RO: Command = Command {
         since: "6.2.0",
         replaced_by: "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments",
     }),
-    reads_much: Some(amounts::up_to_all),
+    reads_much: Some(reads_much::up_to_all),
     arguments: &[
         Argument::KEY,
         Argument::string("member"),
@@ -232,7 +232,7 @@ const GEOSEARCH: Command = Command {
     since: "6.2.0",
     complexity: "O(N+log(M)) where N is the number of elements in the grid-aligned bounding box area around the shape provided as the filter and M is the number of items inside the shape",
 
-    reads_much: Some(amounts::all_outside_polygons),
+    reads_much: Some(reads_much::all_outside_polygons),
     arguments: &[Argument::KEY, FROM, BY, ORDER, COUNT, WITHCOORD, WITHDIST, WITHHASH],
     example: &[
         ("GEOADD Sicily 13.361389 38.115556 Palermo 15.087269 37.502669 Catania", "(integer) 2"),

@@ -7,13 +7,13 @@ use crate::resp::{Reply, Request};
 use crate::types::hashes::{Hash, HashView};
 use crate::values::expiring::Expiring;
 
-use crate::commands::amounts;
 use crate::commands::args;
-use crate::commands::choosing::{Selection, Wanted, reply_scanned};
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
+use crate::commands::random_and_scan::{Selection, Wanted, reply_scanned};
+use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[
     HDEL,
@@ -181,7 +181,7 @@ const HGETALL: Command = Command {
     since: "2.0.0",
     complexity: "O(N) where N is the size of the hash.",
     tips: &["nondeterministic_output_order"],
-    reads_much: Some(amounts::all),
+    reads_much: Some(reads_much::all),
     arguments: &[Argument::KEY],
     example: &[("HSET myhash field1 Hello", "(integer) 1"), ("HGETALL myhash", "[\"field1\", \"Hello\"]")],
     run: Run::Read(hgetall),
@@ -206,7 +206,7 @@ const HKEYS: Command = Command {
     since: "2.0.0",
     complexity: "O(N) where N is the size of the hash.",
     tips: &["nondeterministic_output_order"],
-    reads_much: Some(amounts::all),
+    reads_much: Some(reads_much::all),
     arguments: &[Argument::KEY],
     example: &[
         ("HSET myhash field1 Hello field2 World", "(integer) 2"),
@@ -230,7 +230,7 @@ const HVALS: Command = Command {
     since: "2.0.0",
     complexity: "O(N) where N is the size of the hash.",
     tips: &["nondeterministic_output_order"],
-    reads_much: Some(amounts::all),
+    reads_much: Some(reads_much::all),
     arguments: &[Argument::KEY],
     example: &[
         ("HSET myhash field1 Hello field2 World", "(integer) 2"),
@@ -413,7 +413,7 @@ const HRANDFIELD: Command = Command {
     since: "6.2.0",
     complexity: "O(N) where N is the number of fields returned",
     tips: &["nondeterministic_output"],
-    reads_much: Some(amounts::as_counted),
+    reads_much: Some(reads_much::as_counted),
     arguments: &[
         Argument::KEY,
         Argument::block(
@@ -465,7 +465,7 @@ const HSCAN: Command = Command {
     since: "2.8.0",
     complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection..",
     tips: &["nondeterministic_output"],
-    reads_much: Some(amounts::with_count),
+    reads_much: Some(reads_much::with_count),
     arguments: &[
         Argument::KEY,
         Argument::integer("cursor"),

@@ -1,14 +1,14 @@
 //! Finding keys: KEYS, SCAN and RANDOMKEY.
 
-use crate::commands::amounts;
+use crate::commands::reads_much;
 use crate::glob::Pattern;
 use crate::keyspace::{Cursor, Names, ScanLimit, Transaction};
 use crate::resp::{Reply, Request};
 
 use crate::commands::args::{Options, is_word};
-use crate::commands::choosing::{count, parse_cursor, unknown_option};
 use crate::commands::error::Error;
 use crate::commands::facts::{AllKeys, Argument, Arity, Categories, Command, Concern, Group, Result, Run};
+use crate::commands::random_and_scan::{count, parse_cursor, unknown_option};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[KEYS, RANDOMKEY, SCAN];
 
@@ -21,7 +21,7 @@ const KEYS: Command = Command {
     summary: "Returns all keys that match a pattern. SCAN returns a few at a time.",
     since: "1.0.0",
     complexity: "O(N) with N being the number of keys in the database, under the assumption that the key names in the database and the given pattern have limited length.",
-    reads_much: Some(amounts::all),
+    reads_much: Some(reads_much::all),
     tips: &["request_policy:all_shards", "nondeterministic_output_order"],
     arguments: &[Argument::pattern("pattern")],
     example: &[("MSET firstname Jack lastname Stuntman age 35", "OK"), ("KEYS a??", "[\"age\"]")],
@@ -50,7 +50,7 @@ const SCAN: Command = Command {
     summary: "Returns some keys and the cursor for the next call; a full scan returns every key present throughout.",
     since: "2.8.0",
     complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
-    reads_much: Some(amounts::with_count_changing),
+    reads_much: Some(reads_much::with_count_changing),
     tips: &["nondeterministic_output", "request_policy:special"],
     arguments: &[
         Argument::integer("cursor"),

@@ -14,12 +14,12 @@ use crate::resp::{Reply, Request};
 use crate::types;
 use crate::values::{LONG_TEXT_BYTES, Loaded, STRING_KIND, TypeFacts, Value};
 
-use crate::commands::amounts;
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
+use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[DUMP, RESTORE];
 
@@ -33,7 +33,7 @@ const DUMP: Command = Command {
     since: "2.6.0",
     complexity: "O(1) to access the key and additional O(N*M) to serialize it, where N is the number of Redis objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1).",
     tips: &["nondeterministic_output"],
-    reads_much: Some(amounts::all),
+    reads_much: Some(reads_much::all),
     arguments: &[Argument::KEY],
     example: &[("DUMP nosuchkey", "(nil)")],
     run: Run::Read(dump),

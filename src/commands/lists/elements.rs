@@ -8,12 +8,12 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 use crate::types::lists::{Beside, List, ListEnd, ListView};
 
-use crate::commands::amounts;
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
+use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[LINDEX, LINSERT, LLEN, LPOS, LRANGE, LREM, LSET, LTRIM];
@@ -47,7 +47,7 @@ const LRANGE: Command = Command {
     summary: "Returns the elements between two positions; negative positions count from the tail.",
     since: "1.0.0",
     complexity: "O(S+N) where S is the distance of start offset from HEAD for small lists, from nearest end (HEAD or TAIL) for large lists; and N is the number of elements in the specified range.",
-    reads_much: Some(amounts::between_ranks),
+    reads_much: Some(reads_much::between_ranks),
     arguments: &[Argument::KEY, Argument::integer("start"), Argument::integer("stop")],
     example: &[
         ("RPUSH mylist one two three", "(integer) 3"),
@@ -115,7 +115,7 @@ const LPOS: Command = Command {
     summary: "Returns the positions of the elements that equal a value.",
     since: "6.0.6",
     complexity: "O(N) where N is the number of elements in the list, for the average case. When searching for elements near the head or the tail of the list, or when the MAXLEN option is provided, the command may run in constant time.",
-    reads_much: Some(amounts::up_to_all),
+    reads_much: Some(reads_much::up_to_all),
     arguments: &[
         Argument::KEY,
         Argument::string("element"),

@@ -1,6 +1,6 @@
 //! The commands at the ends of lists: pushing, popping and moving.
 
-use crate::commands::amounts;
+use crate::commands::reads_much;
 use crate::keyspace::Transaction;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, Sent};
@@ -147,7 +147,7 @@ const LPOP: Command = Command {
     summary: "Removes and returns elements from the head of a list; an empty list is deleted.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of elements returned",
-    reads_much: Some(amounts::as_counted_changing),
+    reads_much: Some(reads_much::as_counted_changing),
     is_brief: true,
     brief_arguments_max: 2,
     arguments: &[Argument::KEY, Argument::integer("count").since("6.2.0").optional()],
@@ -215,7 +215,7 @@ const RPOP: Command = Command {
     summary: "Removes and returns elements from the tail of a list; an empty list is deleted.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of elements returned",
-    reads_much: Some(amounts::as_counted_changing),
+    reads_much: Some(reads_much::as_counted_changing),
     is_brief: true,
     brief_arguments_max: 2,
     arguments: &[Argument::KEY, Argument::integer("count").since("6.2.0").optional()],

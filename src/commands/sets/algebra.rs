@@ -10,12 +10,12 @@ use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types::sets::{self, FACTS, Member, NewSet, Set, SetView};
 
-use crate::commands::amounts;
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
+use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[SDIFF, SDIFFCARD, SDIFFSTORE, SINTER, SINTERCARD, SINTERSTORE, SUNION, SUNIONCARD, SUNIONSTORE];
@@ -31,7 +31,7 @@ const SINTER: Command = Command {
     since: "1.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
     tips: &["nondeterministic_output_order"],
-    reads_much: Some(amounts::up_to_all),
+    reads_much: Some(reads_much::up_to_all),
     arguments: &[Argument::KEY.multiple()],
     example: &[
         ("SADD key1 1 2 3", "(integer) 3"),
@@ -122,7 +122,7 @@ const SINTERCARD: Command = Command {
     summary: "Returns the size of the intersection of sets, up to an optional limit.",
     since: "7.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
-    reads_much: Some(amounts::up_to_all),
+    reads_much: Some(reads_much::up_to_all),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -184,7 +184,7 @@ const SUNION: Command = Command {
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
     tips: &["nondeterministic_output_order"],
-    reads_much: Some(amounts::all),
+    reads_much: Some(reads_much::all),
     arguments: &[Argument::KEY.multiple()],
     example: &[
         ("SADD key1 1", "(integer) 1"),
@@ -211,7 +211,7 @@ const SUNIONCARD: Command = Command {
     summary: "Returns the size of the union of sets, exactly or approximately.",
     since: "8.10.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
-    reads_much: Some(amounts::all),
+    reads_much: Some(reads_much::all),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -258,7 +258,7 @@ const SUNIONSTORE: Command = Command {
     summary: "Stores the union of sets at a key; returns its size.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
-    reads_much: Some(amounts::all_changing),
+    reads_much: Some(reads_much::all_changing),
     arguments: &[Argument::new("destination", ArgumentKind::Key), Argument::KEY.multiple().of_spec(1)],
     example: &[
         ("SADD key1 1 2", "(integer) 2"),
@@ -288,7 +288,7 @@ const SDIFF: Command = Command {
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
     tips: &["nondeterministic_output_order"],
-    reads_much: Some(amounts::all),
+    reads_much: Some(reads_much::all),
     arguments: &[Argument::KEY.multiple()],
     example: &[
         ("SADD key1 1 2 3", "(integer) 3"),
@@ -328,7 +328,7 @@ const SDIFFCARD: Command = Command {
     summary: "Returns how many members of the first set are in none of the others.",
     since: "8.10.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
-    reads_much: Some(amounts::all),
+    reads_much: Some(reads_much::all),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -362,7 +362,7 @@ const SDIFFSTORE: Command = Command {
     summary: "Stores the members of the first set that are in none of the others; returns how many.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
-    reads_much: Some(amounts::all_changing),
+    reads_much: Some(reads_much::all_changing),
     arguments: &[Argument::new("destination", ArgumentKind::Key), Argument::KEY.multiple().of_spec(1)],
     example: &[
         ("SADD key1 1 2 3", "(integer) 3"),

@@ -4,13 +4,13 @@ use crate::keyspace::{Change, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types::sets::{Member, Set, SetView};
 
-use crate::commands::amounts;
 use crate::commands::args;
-use crate::commands::choosing::{Selection, Wanted, reply_scanned};
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
+use crate::commands::random_and_scan::{Selection, Wanted, reply_scanned};
+use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[SADD, SCARD, SISMEMBER, SMEMBERS, SMISMEMBER, SMOVE, SPOP, SRANDMEMBER, SREM, SSCAN];
@@ -126,7 +126,7 @@ const SMEMBERS: Command = Command {
     since: "1.0.0",
     complexity: "O(N) where N is the set cardinality.",
     tips: &["nondeterministic_output_order"],
-    reads_much: Some(amounts::all),
+    reads_much: Some(reads_much::all),
     arguments: &[Argument::KEY],
     example: &[("SADD myset 3 1 2", "(integer) 3"), ("SMEMBERS myset", "[\"1\", \"2\", \"3\"]")],
     run: Run::Read(smembers),
@@ -170,7 +170,7 @@ const SPOP: Command = Command {
     summary: "Removes and returns random members of a set.",
     since: "1.0.0",
     complexity: "Without the count argument O(1), otherwise O(N) where N is the value of the passed count.",
-    reads_much: Some(amounts::as_counted_changing),
+    reads_much: Some(reads_much::as_counted_changing),
     is_brief: true,
     brief_arguments_max: 2,
     tips: &["nondeterministic_output"],
@@ -219,7 +219,7 @@ const SRANDMEMBER: Command = Command {
     is_brief: true,
     brief_arguments_max: 2,
     tips: &["nondeterministic_output"],
-    reads_much: Some(amounts::as_counted),
+    reads_much: Some(reads_much::as_counted),
     arguments: &[Argument::KEY, Argument::integer("count").since("2.6.0").optional()],
     example: &[
         ("SADD myset one", "(integer) 1"),
@@ -299,7 +299,7 @@ const SSCAN: Command = Command {
     since: "2.8.0",
     complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection..",
     tips: &["nondeterministic_output"],
-    reads_much: Some(amounts::with_count),
+    reads_much: Some(reads_much::with_count),
     arguments: &[
         Argument::KEY,
         Argument::integer("cursor"),

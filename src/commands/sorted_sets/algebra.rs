@@ -5,10 +5,10 @@ use crate::resp::{Reply, Request};
 
 use super::operation::{Operation, Operator};
 use super::{reply_members, store};
-use crate::commands::amounts;
 use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
+use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[ZDIFF, ZDIFFSTORE, ZINTER, ZINTERCARD, ZINTERSTORE, ZUNION, ZUNIONSTORE];
@@ -24,7 +24,7 @@ const ZUNION: Command = Command {
     summary: "Returns the union of sorted sets; the scores of a member are summed unless AGGREGATE is given.",
     since: "6.2.0",
     complexity: "O(N)+O(M*log(M)) with N being the sum of the sizes of the input sorted sets, and M being the number of elements in the resulting sorted set.",
-    reads_much: Some(amounts::all),
+    reads_much: Some(reads_much::all),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -69,7 +69,7 @@ const ZUNIONSTORE: Command = Command {
     summary: "Stores the union of sorted sets; the scores of a member are summed unless AGGREGATE is given.",
     since: "2.0.0",
     complexity: "O(N)+O(M log(M)) with N being the sum of the sizes of the input sorted sets, and M being the number of elements in the resulting sorted set.",
-    reads_much: Some(amounts::all_changing),
+    reads_much: Some(reads_much::all_changing),
     arguments: &[
         Argument::new("destination", ArgumentKind::Key),
         Argument::integer("numkeys"),
@@ -109,7 +109,7 @@ const ZINTER: Command = Command {
     summary: "Returns the intersection of sorted sets; scores are summed unless AGGREGATE is given.",
     since: "6.2.0",
     complexity: "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.",
-    reads_much: Some(amounts::up_to_all),
+    reads_much: Some(reads_much::up_to_all),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -193,7 +193,7 @@ const ZINTERCARD: Command = Command {
     summary: "Returns the number of members that all the sorted sets share.",
     since: "7.0.0",
     complexity: "O(N*K) worst case with N being the smallest input sorted set, K being the number of input sorted sets.",
-    reads_much: Some(amounts::up_to_all),
+    reads_much: Some(reads_much::up_to_all),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -227,7 +227,7 @@ const ZDIFF: Command = Command {
     summary: "Returns the members of the first sorted set that are in none of the others.",
     since: "6.2.0",
     complexity: "O(L + (N-K)log(N)) worst case where L is the total number of elements in all the sets, N is the size of the first set, and K is the size of the result set.",
-    reads_much: Some(amounts::all),
+    reads_much: Some(reads_much::all),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -260,7 +260,7 @@ const ZDIFFSTORE: Command = Command {
     summary: "Stores the members of the first sorted set that are in none of the others.",
     since: "6.2.0",
     complexity: "O(L + (N-K)log(N)) worst case where L is the total number of elements in all the sets, N is the size of the first set, and K is the size of the result set.",
-    reads_much: Some(amounts::all_changing),
+    reads_much: Some(reads_much::all_changing),
     arguments: &[
         Argument::new("destination", ArgumentKind::Key),
         Argument::integer("numkeys"),

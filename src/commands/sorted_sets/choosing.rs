@@ -7,9 +7,9 @@ use crate::resp::shortest::write_shortest;
 use crate::resp::{Reply, Request};
 use crate::types::sorted_sets::{SortedSet, SortedSetView, score};
 
-use crate::commands::amounts;
-use crate::commands::choosing::{Selection, Wanted, reply_scanned};
 use crate::commands::facts::{Argument, Arity, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
+use crate::commands::random_and_scan::{Selection, Wanted, reply_scanned};
+use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[ZRANDMEMBER, ZSCAN];
 
@@ -23,7 +23,7 @@ const ZRANDMEMBER: Command = Command {
     since: "6.2.0",
     complexity: "O(N) where N is the number of elements returned",
     tips: &["nondeterministic_output"],
-    reads_much: Some(amounts::as_counted),
+    reads_much: Some(reads_much::as_counted),
     arguments: &[
         Argument::KEY,
         Argument::block(
@@ -81,7 +81,7 @@ const ZSCAN: Command = Command {
     since: "2.8.0",
     complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection..",
     tips: &["nondeterministic_output"],
-    reads_much: Some(amounts::with_count),
+    reads_much: Some(reads_much::with_count),
     arguments: &[
         Argument::KEY,
         Argument::integer("cursor"),

@@ -9,13 +9,13 @@ use crate::types::sorted_sets::ranges::Bounds;
 use crate::types::sorted_sets::{SortedSet, SortedSetView};
 
 use super::{members, reply_members, scores, store};
-use crate::commands::amounts;
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result,
     Run,
 };
+use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[ZRANGE, ZRANGEBYLEX, ZRANGEBYSCORE, ZRANGESTORE, ZREVRANGE, ZREVRANGEBYLEX, ZREVRANGEBYSCORE];
@@ -31,7 +31,7 @@ const ZRANGE: Command = Command {
     summary: "Returns the members in a range of ranks, of scores, or of byte order.",
     since: "1.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements returned.",
-    reads_much: Some(amounts::in_range),
+    reads_much: Some(reads_much::in_range),
     arguments: &[
         Argument::KEY,
         Argument::string("start"),
@@ -183,7 +183,7 @@ const ZREVRANGE: Command = Command {
     since: "1.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements returned.",
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `REV` argument" }),
-    reads_much: Some(amounts::between_ranks),
+    reads_much: Some(reads_much::between_ranks),
     arguments: &[
         Argument::KEY,
         Argument::integer("start"),
@@ -211,7 +211,7 @@ const ZRANGEBYSCORE: Command = Command {
     since: "1.0.5",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).",
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `BYSCORE` argument" }),
-    reads_much: Some(amounts::within_limit),
+    reads_much: Some(reads_much::within_limit),
     arguments: &[
         Argument::KEY,
         Argument::double("min"),
@@ -246,7 +246,7 @@ const ZREVRANGEBYSCORE: Command = Command {
         since: "6.2.0",
         replaced_by: "`ZRANGE` with the `REV` and `BYSCORE` arguments",
     }),
-    reads_much: Some(amounts::within_limit),
+    reads_much: Some(reads_much::within_limit),
     arguments: &[
         Argument::KEY,
         Argument::double("max"),
@@ -277,7 +277,7 @@ const ZRANGEBYLEX: Command = Command {
     since: "2.8.9",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).",
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `BYLEX` argument" }),
-    reads_much: Some(amounts::within_limit),
+    reads_much: Some(reads_much::within_limit),
     arguments: &[
         Argument::KEY,
         Argument::string("min"),
@@ -307,7 +307,7 @@ const ZREVRANGEBYLEX: Command = Command {
         since: "6.2.0",
         replaced_by: "`ZRANGE` with the `REV` and `BYLEX` arguments",
     }),
-    reads_much: Some(amounts::within_limit),
+    reads_much: Some(reads_much::within_limit),
     arguments: &[
         Argument::KEY,
         Argument::string("max"),

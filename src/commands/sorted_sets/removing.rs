@@ -1,6 +1,6 @@
 //! Removing members: by their names, in a range, or from an end.
 
-use crate::commands::amounts;
+use crate::commands::reads_much;
 use crate::keyspace::Transaction;
 use crate::resp::{Protocol, Reply, Request};
 use crate::types::sorted_sets::ranges::Bounds;
@@ -132,7 +132,7 @@ const ZPOPMIN: Command = Command {
     summary: "Removes and returns the members with the lowest scores.",
     since: "5.0.0",
     complexity: "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.",
-    reads_much: Some(amounts::as_counted_changing),
+    reads_much: Some(reads_much::as_counted_changing),
     is_brief: true,
     brief_arguments_max: 2,
     arguments: &[Argument::KEY, Argument::integer("count").optional()],
@@ -241,7 +241,7 @@ const ZPOPMAX: Command = Command {
     summary: "Removes and returns the members with the highest scores.",
     since: "5.0.0",
     complexity: "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.",
-    reads_much: Some(amounts::as_counted_changing),
+    reads_much: Some(reads_much::as_counted_changing),
     is_brief: true,
     brief_arguments_max: 2,
     arguments: &[Argument::KEY, Argument::integer("count").optional()],

@@ -10,12 +10,12 @@ use super::EntryWriter;
 use super::budget::Budget;
 use super::ids::{self, NewId};
 use super::options::{IDMP, Options, REFERENCES, TRIM, logged_count, natural};
-use crate::commands::amounts;
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
+use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XADD, XDEL, XLEN, XRANGE, XREVRANGE, XSETID, XTRIM];
 
@@ -169,7 +169,7 @@ const XRANGE: Command = Command {
     summary: "Returns the entries between two IDs, oldest first.",
     since: "5.0.0",
     complexity: "O(N) with N being the number of elements being returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
-    reads_much: Some(amounts::within_count),
+    reads_much: Some(reads_much::within_count),
     arguments: &[
         Argument::KEY,
         Argument::string("start"),
@@ -190,7 +190,7 @@ const XREVRANGE: Command = Command {
     name: "xrevrange",
     summary: "Returns the entries between two IDs, newest first.",
     complexity: "O(N) with N being the number of elements returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
-    reads_much: Some(amounts::within_count),
+    reads_much: Some(reads_much::within_count),
     arguments: &[
         Argument::KEY,
         Argument::string("end"),

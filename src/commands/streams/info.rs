@@ -10,10 +10,10 @@ use crate::values::tree::ledger::{Consumer, Entry, EntryId, Group as ConsumerGro
 
 use super::budget::Budget;
 use super::{EntryWriter, no_group, wrong_subcommand};
-use crate::commands::amounts;
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Arity, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
+use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XINFO];
 
@@ -51,7 +51,7 @@ const CONSUMERS: Command = Command {
     since: "5.0.0",
     complexity: "O(1)",
     tips: &["nondeterministic_output"],
-    reads_much: Some(amounts::up_to_all),
+    reads_much: Some(reads_much::up_to_all),
     arguments: &[Argument::KEY, Argument::string("groupname")],
     example: &[
         ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),
@@ -89,7 +89,7 @@ const GROUPS: Command = Command {
     summary: "Lists the consumer groups of a stream.",
     since: "5.0.0",
     complexity: "O(1)",
-    reads_much: Some(amounts::up_to_all),
+    reads_much: Some(reads_much::up_to_all),
     arguments: &[Argument::KEY],
     example: &[("XADD mystream 1-1 name Sara", "\"1-1\""), ("XINFO GROUPS mystream", "[]")],
     run: Run::Read(groups),
@@ -158,7 +158,7 @@ const STREAM: Command = Command {
     summary: "Returns details of a stream; FULL adds entries, groups and consumers.",
     since: "5.0.0",
     complexity: "O(1)",
-    reads_much: Some(amounts::up_to_all),
+    reads_much: Some(reads_much::up_to_all),
     arguments: &[
         Argument::KEY,
         Argument::block("full", &[Argument::integer("count").token("COUNT").optional()])

@@ -1,6 +1,6 @@
 //! Entries that were delivered to a consumer and not acknowledged yet.
 
-use crate::commands::amounts;
+use crate::commands::reads_much;
 use crate::events::EventClass;
 use crate::keyspace::Transaction;
 use crate::resp::number::parse_integer;
@@ -61,7 +61,7 @@ const XPENDING: Command = Command {
     since: "5.0.0",
     complexity: "O(N) with N being the number of elements returned, so asking for a small fixed number of entries per call is O(1). O(M), where M is the total number of entries scanned when used with the IDLE filter. When the command returns just the summary and the list of consumers is small, it runs in O(1) time; otherwise, an additional O(N) time for iterating every consumer.",
     tips: &["nondeterministic_output"],
-    reads_much: Some(amounts::of_pending),
+    reads_much: Some(reads_much::of_pending),
     arguments: &[
         Argument::KEY,
         Argument::string("group"),
@@ -378,7 +378,7 @@ const XAUTOCLAIM: Command = Command {
     summary: "Transfers idle pending entries to another consumer, batch by batch.",
     since: "6.2.0",
     complexity: "O(1) if COUNT is small.",
-    reads_much: Some(amounts::with_count_changing),
+    reads_much: Some(reads_much::with_count_changing),
     tips: &["nondeterministic_output"],
     arguments: &[
         Argument::KEY,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::commands::amounts;
+use crate::commands::reads_much;
 use crate::keyspace::Transaction;
 use crate::resp::{OwnedRequest, Request};
 use crate::types::streams::Stream;
@@ -37,7 +37,7 @@ const XREAD: Command = Command {
     summary: "Returns the entries of streams after given IDs; can block until there are any.",
     since: "5.0.0",
     complexity: "For each stream mentioned: O(N) with N being the number of elements being returned, it means that XREAD-ing with a fixed COUNT is O(1). Note that when the BLOCK option is used, XADD will pay O(M) time in order to serve the M clients blocked on the stream getting new data.",
-    reads_much: Some(amounts::from_ids),
+    reads_much: Some(reads_much::from_ids),
     arguments: &[
         Argument::integer("count").token("COUNT").optional(),
         MAX_COUNT,
@@ -68,7 +68,7 @@ const XREADGROUP: Command = Command {
     keys: &[KeySpec::behind("STREAMS", 4, keys, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns new entries for a consumer of a group, or its unacknowledged ones; can block.",
     complexity: "For each stream mentioned: O(M) with M being the number of elements returned. If M is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1). On the other side when XREADGROUP blocks, XADD will pay the O(N) time in order to serve the N clients blocked on the stream getting new data.",
-    reads_much: Some(amounts::from_ids),
+    reads_much: Some(reads_much::from_ids),
     arguments: &[
         Argument::block("group_consumer", &[Argument::string("group"), Argument::string("consumer")])
             .token("GROUP"),

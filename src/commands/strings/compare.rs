@@ -9,12 +9,12 @@ use crate::resp::{Reply, Request};
 use crate::types::strings::Text;
 
 use super::basics::Condition;
-use crate::commands::amounts;
 use crate::commands::args::Options;
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
+use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[DELEX, DELIFEQ, DIGEST];
 
@@ -137,7 +137,7 @@ const DIGEST: Command = Command {
     summary: "Returns the XXH3 digest of a string as 16 hexadecimal digits, for use in conditions.",
     since: "8.4.0",
     complexity: "O(N) where N is the length of the string value.",
-    reads_much: Some(amounts::all),
+    reads_much: Some(reads_much::all),
     arguments: &[Argument::KEY],
     example: &[
         ("SET mykey \"Hello world\"", "OK"),

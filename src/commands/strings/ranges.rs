@@ -8,13 +8,13 @@ use crate::lcs::{self, CommonSubsequence, Match, TooLong};
 use crate::resp::{Reply, Request, tree};
 use crate::types::strings::Text;
 
-use crate::commands::amounts;
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result,
     Run,
 };
+use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[APPEND, GETRANGE, LCS, SETRANGE, STRLEN, SUBSTR];
 
@@ -179,7 +179,7 @@ const LCS: Command = Command {
     summary: "Returns the longest common subsequence of two strings, its length or its positions.",
     since: "7.0.0",
     complexity: "O(N*M) where N and M are the lengths of s1 and s2, respectively",
-    reads_much: Some(amounts::each_with_each),
+    reads_much: Some(reads_much::each_with_each),
     arguments: &[
         Argument::new("key1", ArgumentKind::Key),
         Argument::new("key2", ArgumentKind::Key),

@@ -36,7 +36,7 @@ pub fn all() -> impl Iterator<Item = Absent> {
     rows(seven, true).chain(rows(newer, false))
 }
 
-const TABLE: &str = include_str!("absent.txt");
+const TABLE: &str = include_str!("unsupported.txt");
 
 fn row(line: &'static str, is_of_redis_7: bool) -> Absent {
     let mut words = line.split(' ');
