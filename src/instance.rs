@@ -8,8 +8,8 @@ mod ending;
 mod loading;
 mod memory;
 mod oom_score;
-mod overlays;
 mod saving;
+mod scratches;
 mod sleeping;
 
 use std::fmt;
@@ -47,8 +47,8 @@ pub use loading::Replay;
 use memory::{charged, taken_bytes};
 pub use memory::{resident_bytes, system_bytes};
 pub use oom_score::OomScore;
-pub use overlays::{Overlay, Overlays};
 pub use saving::NotSaved;
+pub use scratches::{Scratch, Scratches};
 pub use sleeping::Sleep;
 
 /// One running server.
@@ -88,7 +88,7 @@ pub struct Instance {
     /// The store in which some of its keys live, if there is one. Set before clients are let in.
     pub remote: OnceLock<Arc<Remote>>,
     /// Where requests on such keys run.
-    pub overlays: Overlays,
+    pub scratches: Scratches,
     /// Its counters, as INFO shows them.
     pub statistics: Statistics,
     /// 40 hexadecimal digits, different in each run.
@@ -228,7 +228,7 @@ impl Instance {
             host,
             persistence,
             remote: OnceLock::new(),
-            overlays: Overlays::default(),
+            scratches: Scratches::default(),
             statistics,
             run_id: random_hex_digits(),
             replication_id: ReplicationId::default(),

@@ -17,20 +17,20 @@ use crate::commands::execution::admission::{admit, busy, does_any};
 use crate::commands::execution::load::Load;
 use crate::commands::execution::origin::Origin;
 use crate::commands::execution::permission::may_run;
-use crate::commands::execution::placing::{Place, place};
-use crate::commands::execution::run::{conclude, run, run_without_keys, settle};
+use crate::commands::execution::placing::{Home, place};
+use crate::commands::execution::run::{conclude, deliver_effects, run, run_without_keys};
 use crate::commands::execution::traces::{error_bytes, is_small, show};
 use crate::commands::execution::tracking::answered;
 use crate::commands::facts::lookup::{Finder, Plain, PlainRun, Registered, find, resolve};
 use crate::commands::facts::{Result, Run, Scope, Taken};
 use crate::commands::testing::faults::{Fate, strike};
 use crate::commands::transactions::{ended, queue, refused};
-use crate::engine::aside::Copies;
+use crate::engine::all_keys;
 use crate::engine::memory::{NotBegun, Unfinished, begin};
 use crate::engine::remote::{self, NotAnswered};
-use crate::engine::whole;
+use crate::engine::unlocked_reads::Copies;
 use crate::instance::Instance;
-use crate::keyspace::{Keyspace, Spot};
+use crate::keyspace::{KeyLocation, Keyspace};
 use crate::remote::Remote;
 use crate::remote::batch::Seat;
 use crate::remote::row::Key;
@@ -45,7 +45,7 @@ pub struct Plan {
     /// The command, or `None` if the name is unknown.
     command: Option<&'static Registered>,
     /// Where the entry of its key may be, if it names exactly one.
-    spot: Option<Spot>,
+    spot: Option<KeyLocation>,
 }
 
 impl Plan {
@@ -69,7 +69,7 @@ impl Plan {
         let command = finder.find(request.name());
         let key = command.and_then(|registered| registered.command.only_key_in(request));
         let key = key.filter(|key| !remote.settings.places.has(key));
-        Plan { command, spot: key.map(|key| Spot::of(keyspace.hash(key))) }
+        Plan { command, spot: key.map(|key| KeyLocation::of(keyspace.hash(key))) }
     }
 
     #[inline(always)]
@@ -79,7 +79,7 @@ impl Plan {
         plain: &Plain,
         request: Request<'_>,
     ) -> Plan {
-        let spot = request.get(plain.key).map(|key| Spot::of(keyspace.hash(key)));
+        let spot = request.get(plain.key).map(|key| KeyLocation::of(keyspace.hash(key)));
         Plan { command: Some(registered), spot }
     }
 
@@ -98,8 +98,8 @@ impl Plan {
     }
 
     #[inline(never)]
-    fn spot_of_named(keyspace: &Keyspace, command: &Command, request: Request<'_>) -> Option<Spot> {
-        command.only_key_in(request).map(|key| Spot::of(keyspace.hash(key)))
+    fn spot_of_named(keyspace: &Keyspace, command: &Command, request: Request<'_>) -> Option<KeyLocation> {
+        command.only_key_in(request).map(|key| KeyLocation::of(keyspace.hash(key)))
     }
 
     /// Whether executing it leaves the special states of server and client as they are. A script cannot call
@@ -197,7 +197,7 @@ fn execute_plain(
             }
         };
         if tx.leaves_anything() {
-            settle(registered.command, instance, session, &mut tx, *request, None);
+            deliver_effects(registered.command, instance, session, &mut tx, *request, None);
             unfinished = Some(Unfinished::of(session, &mut tx));
         }
         result
@@ -319,16 +319,16 @@ fn begin_and_run(
     session: &mut Session,
     command: &'static Command,
     request: Request<'_>,
-    spot: Option<Spot>,
+    spot: Option<KeyLocation>,
     out: &mut Vec<u8>,
 ) -> std::result::Result<Result<()>, Wait> {
     if let Some(remote) = instance.remote.get() {
         match place(&remote.settings.places, instance.keyspace.databases(), session, command, request) {
-            Ok(Place::Memory) => {}
-            Ok(Place::Store(keys)) => {
+            Ok(Home::Memory) => {}
+            Ok(Home::Store(keys)) => {
                 return run_in_store((instance, remote), session, command, request, keys, out);
             }
-            Ok(Place::Everywhere) => {
+            Ok(Home::Everywhere) => {
                 return run_everywhere((instance, remote), session, command, request, out);
             }
             Err(error) => {
@@ -347,7 +347,7 @@ fn run_in_memory(
     session: &mut Session,
     command: &'static Command,
     request: Request<'_>,
-    spot: Option<Spot>,
+    spot: Option<KeyLocation>,
     out: &mut Vec<u8>,
 ) -> std::result::Result<Result<()>, Wait> {
     if session.long.is_none() && Load::of_request(command, request).is_long() {
@@ -465,7 +465,7 @@ fn run_everywhere(
         tx.walk()?.for_each_key(|key| hidden += usize::from(remote.hides(key)));
         Ok(hidden)
     };
-    match whole::execute(remote, session, command, request, in_memory, hidden, out) {
+    match all_keys::execute(remote, session, command, request, in_memory, hidden, out) {
         Ok(result) => Ok(result),
         Err(_not_answered) => Err(Wait::Store),
     }
@@ -542,7 +542,7 @@ fn run_ahead(
         return None;
     }
     match place(&remote.settings.places, instance.keyspace.databases(), session, command, request) {
-        Ok(Place::Store(keys)) => {
+        Ok(Home::Store(keys)) => {
             remote::run_ahead((instance, remote), session, command, request, keys, beside)
         }
         _ => None,

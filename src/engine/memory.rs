@@ -7,7 +7,7 @@ use crate::commands::facts::lookup::queued;
 use crate::commands::facts::{Flags, Group, KeyFlags, Scope};
 use crate::instance::Instance;
 use crate::keyspace::{
-    Garbage, Hold, Keyspace, Missed, NotNow, Prepared, Served, Shared, Spot, Transaction, complete,
+    Garbage, Hold, KeyLocation, Keyspace, Missed, NotNow, Prepared, Served, Shared, Transaction, complete,
 };
 use crate::resp::Request;
 use crate::scripting::{NotYet, Turn};
@@ -62,7 +62,7 @@ pub fn begin<'a>(
     session: &mut Session,
     command: &Command,
     request: Request<'a>,
-    spot: Option<Spot>,
+    spot: Option<KeyLocation>,
 ) -> Result<Begun<'a>, NotBegun> {
     // Before the first shard is locked: the script that has the turn may wait for more shards.
     let turn = match command.scope {
@@ -106,7 +106,7 @@ impl<'a> Begun<'a> {
         session: &Session,
         command: &Command,
         request: Request<'a>,
-        spot: Option<Spot>,
+        spot: Option<KeyLocation>,
     ) -> Result<(), NotBegun> {
         let may_share = match command.scope {
             Scope::Queue => session.queue.as_ref().is_some_and(|queue| !queue.is_broken),
@@ -123,7 +123,7 @@ impl<'a> Begun<'a> {
         session: &Session,
         command: &Command,
         request: Request<'a>,
-        spot: Option<Spot>,
+        spot: Option<KeyLocation>,
     ) -> Result<(), NotBegun> {
         for _ in 0..COPYING_TRIES_MAX {
             let shared = match &session.queue {
@@ -326,7 +326,7 @@ fn lock<'a>(
     session: &Session,
     command: &Command,
     request: Request<'a>,
-    spot: Option<Spot>,
+    spot: Option<KeyLocation>,
 ) -> Result<Hold<'a>, NotNow> {
     let keyspace = &instance.keyspace;
     match command.scope {
@@ -350,7 +350,7 @@ fn lock_named<'a>(
     request: Request<'a>,
 ) -> Result<Hold<'a>, NotNow> {
     if let Some(key) = command.only_key_in(request) {
-        return keyspace.hold_at(key, Spot::of(keyspace.hash(key)));
+        return keyspace.hold_at(key, KeyLocation::of(keyspace.hash(key)));
     }
     if command.leaves_keys_unnamed(request) {
         return keyspace.hold_all();

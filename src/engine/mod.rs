@@ -1,11 +1,11 @@
 //! Where transactions come from.
 //!
 //! Handlers only see a transaction; an engine begins it over what a request needs, and ends it. The data of
-//! [`memory`] is in this process. A request that reads much of a large value runs [`aside`]. That of
-//! [`remote`] is in a store outside of it: a request runs on an [`overlay`] of the rows of its keys.
+//! [`memory`] is in this process. A request that reads much of a large value runs [`unlocked_reads`]. That of
+//! [`remote`] is in a store outside of it: a request runs on an [`scratch`] of the rows of its keys.
 
-pub mod aside;
+pub mod all_keys;
 pub mod memory;
-pub mod overlay;
 pub mod remote;
-pub mod whole;
+pub mod scratch;
+pub mod unlocked_reads;

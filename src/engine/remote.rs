@@ -18,7 +18,7 @@ use crate::commands::execution::blocking::deadline;
 use crate::commands::facts::{Blocking, Concern, Result, Run, Scope, Timeout, WaitingRules};
 use crate::commands::locks::watching::describe_in_store;
 use crate::engine::memory::take_turn;
-use crate::engine::overlay::{Ran, Work, run_on_rows};
+use crate::engine::scratch::{Ran, Work, run_on_rows};
 use crate::excerpt::excerpt;
 use crate::instance::Instance;
 use crate::remote::batch::{Attempt, AttemptPart, Found, Seat, Verdict};
@@ -75,7 +75,7 @@ pub fn execute(
     }
     let waits_with = pending.waits_with.take();
     let request = waits_with.as_ref().and_then(OwnedRequest::request).unwrap_or(request);
-    let mut errand = Errand { instance, remote, command, request, keys: keys.into(), pending };
+    let mut errand = StoreRequest { instance, remote, command, request, keys: keys.into(), pending };
     match errand.go_on(session, out) {
         Ok(result) => {
             if errand.pending.listening.is_some() {
@@ -106,7 +106,7 @@ pub fn run_ahead(
     // Both run on the rows that the store has returned to the one before it. A long one is nowhere else.
     let told_rows = session.pending.as_ref().and_then(|before| before.told_rows.clone());
     let pending = Box::new(Pending { began, told_rows, ..Pending::default() });
-    let mut errand = Errand { instance, remote, command, request, keys: keys.into(), pending };
+    let mut errand = StoreRequest { instance, remote, command, request, keys: keys.into(), pending };
     match errand.attempt(session, Some(beside), &mut Vec::new()) {
         Err(NotAnswered::Store) if errand.pending.result.is_some() => Some(errand.pending),
         _ => None,
@@ -114,7 +114,7 @@ pub fn run_ahead(
 }
 
 /// A request on its way.
-struct Errand<'a, 'r> {
+struct StoreRequest<'a, 'r> {
     instance: &'a Instance,
     remote: &'a Arc<Remote>,
     command: &'static Command,
@@ -136,7 +136,7 @@ struct Guess {
 /// The next step, if it is no reply.
 type Stopped = std::result::Result<Result<()>, NotAnswered>;
 
-impl Errand<'_, '_> {
+impl StoreRequest<'_, '_> {
     fn go_on(&mut self, session: &mut Session, out: &mut Vec<u8>) -> Stopped {
         match self.pending.unblocked.take() {
             None => {}

@@ -13,7 +13,7 @@ use super::store::table::Table;
 use super::transaction::Held;
 use super::transaction::following::losses::Loss;
 use super::transaction::following::news::Effect;
-use super::{Keyspace, Spot};
+use super::{KeyLocation, Keyspace};
 
 /// The most candidates that the pool keeps for the next time. Redis: `EVPOOL_SIZE`.
 const POOL_MAX: usize = 16;
@@ -93,9 +93,9 @@ impl Keyspace {
         let Some(mut shard) = self.lock_soon(number) else { return false };
         let table = shard.table_mut(candidate.database);
         let may_go =
-            table.find(Spot::of(hash), &candidate.key).is_some_and(|entry| may_go(entry, candidates));
+            table.find(KeyLocation::of(hash), &candidate.key).is_some_and(|entry| may_go(entry, candidates));
         if may_go {
-            let evicted = table.remove(Spot::of(hash), &candidate.key);
+            let evicted = table.remove(KeyLocation::of(hash), &candidate.key);
             // A table with few keys takes as much memory as its keys do.
             table.give_back_slots(|entry| self.hash(entry.key()));
             let mut tx = self.transaction(candidate.database, Held::Many(vec![(number, shard)]));

@@ -58,7 +58,7 @@ use totals::ReadsOfCopies;
 pub use totals::Totals;
 pub use transaction::change::Change;
 pub use transaction::following::Followers;
-use transaction::following::Rarities;
+use transaction::following::SideTables;
 pub use transaction::following::aftermath::Garbage;
 pub use transaction::following::blocked::{
     Attempt, Attempted, Claimed, Outcome, Served, Waiter, WaitingClients,
@@ -84,8 +84,8 @@ pub use transaction::{
 pub const SHARDS_MAX: usize = 1024;
 
 /// A shard of this keyspace, without and with its lock.
-type Shard = store::shard::Shard<Rarities>;
-type LockedShard = store::shard::LockedShard<Rarities>;
+type Shard = store::shard::Shard<SideTables>;
+type LockedShard = store::shard::LockedShard<SideTables>;
 
 /// The number of databases and of shards.
 #[derive(Clone, Copy, Debug)]
@@ -289,8 +289,8 @@ impl Keyspace {
     /// time of one. Measured with a million keys and pipelines of a hundred: a GET takes 0.73 of the
     /// processor time.
     #[inline]
-    pub fn touch(&self, database: usize, spot: &mut Spot) {
-        let Spot { hash, place } = spot;
+    pub fn touch(&self, database: usize, spot: &mut KeyLocation) {
+        let KeyLocation { hash, place } = spot;
         let hash = *hash;
         // Another thread may hold the shard for long. Then nothing is fetched, which is harmless.
         if let Some(shard) = self.shards[self.shard_of(hash)].try_lock()
@@ -357,15 +357,15 @@ fn random_number() -> u64 {
 /// Where the entry of a key may be: always in the bucket of its hash, and probably at the place where it was
 /// [touched](Keyspace::touch). The entry may have moved since.
 #[derive(Clone, Copy, Debug)]
-pub struct Spot {
+pub struct KeyLocation {
     hash: u64,
     place: usize,
 }
 
-impl Spot {
+impl KeyLocation {
     /// The spot of a hash, if nothing more is known.
-    pub fn of(hash: u64) -> Spot {
-        Spot { hash, place: usize::MAX }
+    pub fn of(hash: u64) -> KeyLocation {
+        KeyLocation { hash, place: usize::MAX }
     }
 }
 

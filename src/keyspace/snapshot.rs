@@ -5,7 +5,7 @@
 //!
 //! - A snapshot begins while all shards are locked. Under these locks only the epoch of every table changes.
 //!   From then on the snapshot waits for all entries of the old epoch.
-//! - A command that replaces, changes or deletes such an entry first preserves it ([`Preserved`]). New
+//! - A command that replaces, changes or deletes such an entry first preserves it ([`copies`](super::store::copies)). New
 //!   entries have the table's epoch, so the snapshot does not want them.
 //! - The snapshot's writer locks one shard after the other. From each it copies a slice of the entries that
 //!   the snapshot still waits for, and gives them the new epoch. At the end of a table, all its entries have
@@ -18,7 +18,7 @@ use std::ops::DerefMut;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::store::copies::{Copies, Place};
+use super::store::copies::{Copies, Position};
 use super::store::entry::Entry;
 use super::store::table::Table;
 use super::transaction::{Everything, Transaction, Walk};
@@ -74,7 +74,7 @@ pub struct Snapshot {
     /// How often a command had emptied all databases at once by then.
     pub flushes: u64,
     shard: usize,
-    place: Place,
+    place: Position,
 }
 
 impl Snapshot {
@@ -157,7 +157,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         let preserved_bytes = &self.keyspace().preserved_bytes;
         self.shards_mut().iter_mut().for_each(|(_, shard)| shard.begin_snapshot(preserved_bytes));
         let flushes = self.keyspace().flushes();
-        Some(Snapshot { sizes, has_field_expiries, changes, flushes, shard: 0, place: Place::default() })
+        Some(Snapshot { sizes, has_field_expiries, changes, flushes, shard: 0, place: Position::default() })
     }
 
     /// Writes a key of a snapshot; returns whether it was absent. Changes no counter, and is reported only to
@@ -195,7 +195,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Walk<T> {
                 return true;
             }
             snapshot.shard += 1;
-            snapshot.place = Place::default();
+            snapshot.place = Position::default();
             if snapshot.shard == shards {
                 self.keyspace().has_snapshot.store(false, Ordering::Relaxed);
             }

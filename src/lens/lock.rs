@@ -91,7 +91,7 @@ impl Lock {
         lock
     }
 
-    /// Whether a client holds it. Call [`settle`](Self::settle) first.
+    /// Whether a client holds it. Call [`catch_up`](Self::catch_up) first.
     pub fn is_held(&self) -> bool {
         self.tenure.ended.is_none()
     }
@@ -129,7 +129,7 @@ impl Lock {
     }
 
     /// Ends its time if it has expired by now. Returns whether it did.
-    pub(super) fn settle(&mut self, now_ms: u64) -> bool {
+    pub(super) fn catch_up(&mut self, now_ms: u64) -> bool {
         match self.tenure.expires_at_ms {
             Some(at_ms) if self.is_held() && at_ms <= now_ms => {
                 self.end(End::Expired, at_ms, None);

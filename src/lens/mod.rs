@@ -142,7 +142,7 @@ impl Lens {
     ) -> Option<(Finding, Option<Volume>)> {
         let found = segment.find(news.hash, news.database, &news.key);
         if let Some(at) = found {
-            self.settle(&mut segment.locks[at], news.at_ms);
+            self.catch_up(&mut segment.locks[at], news.at_ms);
         }
         let taken = match news.change {
             LockChange::Taken { token, expires_at_ms } => Some((token, expires_at_ms, cause.command)),
@@ -220,7 +220,7 @@ impl Lens {
     pub fn evict(&self, news: &LockNews) {
         let mut segment = self.segment(news.hash).lock();
         if let Some(at) = segment.find(news.hash, news.database, &news.key) {
-            self.settle(&mut segment.locks[at], news.at_ms);
+            self.catch_up(&mut segment.locks[at], news.at_ms);
             segment.locks[at].lose(End::Evicted, news.at_ms);
         }
     }
@@ -231,7 +231,7 @@ impl Lens {
         let mut lost = Vec::new();
         for segment in self.segments() {
             for lock in &mut segment.lock().locks {
-                self.settle(lock, now_ms);
+                self.catch_up(lock, now_ms);
                 let is_meant = database.is_none_or(|database| lock.database == database);
                 if is_meant && lock.lose(End::Flushed, now_ms) {
                     lost.push(lock.hash);
@@ -286,7 +286,7 @@ impl Lens {
         for segment in self.segments() {
             let mut findings = Vec::new();
             for lock in &mut segment.lock().locks {
-                self.settle(lock, now_ms);
+                self.catch_up(lock, now_ms);
                 if let Some(wrong) = lock.leave(client)
                     && is_meant(&lock.key)
                 {
@@ -301,7 +301,7 @@ impl Lens {
     pub fn get(&self, hash: u64, database: usize, key: &[u8], now_ms: u64) -> Option<Lock> {
         let mut segment = self.segment(hash).lock();
         let at = segment.find(hash, database, key)?;
-        self.settle(&mut segment.locks[at], now_ms);
+        self.catch_up(&mut segment.locks[at], now_ms);
         Some(segment.locks[at].clone())
     }
 
@@ -310,7 +310,7 @@ impl Lens {
         let mut held = Vec::new();
         for segment in self.segments() {
             for lock in &mut segment.lock().locks {
-                self.settle(lock, now_ms);
+                self.catch_up(lock, now_ms);
                 if lock.is_held() && is_wanted(lock) {
                     let since_ms = lock.tenure.since_ms;
                     held.push(Held {
@@ -353,7 +353,7 @@ impl Lens {
             let mut segment = segment.lock();
             followed += segment.locks.len();
             for lock in &mut segment.locks {
-                self.settle(lock, now_ms);
+                self.catch_up(lock, now_ms);
                 held += usize::from(lock.is_held());
             }
         }
@@ -380,8 +380,8 @@ impl Lens {
         }
     }
 
-    fn settle(&self, lock: &mut Lock, now_ms: u64) {
-        if lock.settle(now_ms) {
+    fn catch_up(&self, lock: &mut Lock, now_ms: u64) {
+        if lock.catch_up(now_ms) {
             self.counters.expired.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -15,11 +15,11 @@
 //! - [`hints`] keeps rows that were seen last.
 //! - [`forming`] collects the requests of the next batch.
 //! - [`gathering`] lets a batch wait shortly for more requests.
-//! - [`lane`] sends one batch after the other.
+//! - [`sender`] sends one batch after the other.
 //! - [`lines`] are those in which clients wait for keys.
 //! - [`news`] is what front-ends send each other, and [`seal`] proves that they have.
 //! - [`passwords`] finds the store's password.
-//! - [`whole`] is for requests about all keys.
+//! - [`all_keys`] is for requests about all keys.
 //! - [`postgres`] is the store that speaks PostgreSQL's protocol.
 //! - [`etcd`] is the store that is etcd.
 
@@ -28,6 +28,7 @@
     allow(dead_code, unused_imports, reason = "no store is built in")
 )]
 
+pub mod all_keys;
 pub mod batch;
 pub mod clock;
 #[cfg(feature = "etcd")]
@@ -36,7 +37,6 @@ mod forming;
 mod gathering;
 mod health;
 mod hints;
-mod lane;
 mod lines;
 pub mod news;
 mod passwords;
@@ -46,10 +46,10 @@ mod postgres;
 pub mod row;
 #[cfg(feature = "postgres")]
 mod seal;
+mod sender;
 mod store;
 mod target;
 mod tls;
-pub mod whole;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -59,20 +59,20 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use crate::config::{Config, Text};
+use all_keys::{Answering, NotTold, Question, Questions};
 use batch::{Attempt, Seat, Ticket};
 use clock::{OnJump, StoreClock};
 pub use forming::Looked;
 use forming::{Forming, InFlight};
 pub use health::Health;
 use hints::Hints;
-pub use lane::{answer_questions, exchange_news, run};
 use lines::{Arrival, Lines, OpenBatches, Step};
 use news::{News, Outgoing};
 use places::Places;
 use row::{FENCES_MAX, Key, KeyMap, Row};
+pub use sender::{answer_questions, exchange_news, run};
 pub use target::{BadTarget, Limits, Target, without_password};
 pub use tls::TlsFiles;
-use whole::{Answering, NotTold, Question, Questions};
 
 /// The most requests that wait for a place in a batch. More are refused.
 const WAITING_MAX: usize = 10_000;

@@ -50,5 +50,5 @@ pub(super) trait Store: Sized {
 
     /// Finds out whether the batch of this number was done, and which groups. If it was not, it never will
     /// be.
-    async fn settle(&mut self, batch: &Batch, number: i64) -> Result<Option<Answer>, Failure>;
+    async fn resolve(&mut self, batch: &Batch, number: i64) -> Result<Option<Answer>, Failure>;
 }

@@ -6,10 +6,10 @@
 //! pipeline depth 16; redis-server took 2.5.
 //!
 //! What must hold:
-//! - A [`Doorway`] is reachable through [`OPEN`] only while [`open`] runs. [`open`] borrows it mutably for
+//! - A [`CallContext`] is reachable through [`OPEN`] only while [`open`] runs. [`open`] borrows it mutably for
 //!   that time, so no other code uses it. A script stays on the thread that runs it.
 //! - Only Lua calls the functions here, with a valid state. They never run within each other, except that
-//!   [`run_script`] runs the script that calls the others. [`run_script`] holds no part of the doorway
+//!   [`run_script`] runs the script that calls the others. [`run_script`] holds no part of the context
 //!   meanwhile. No command that a script calls runs a script.
 //! - Functions of Lua that may raise an error leave by a jump to the next `lua_pcall`: that of mlua, or that
 //!   of [`Runner::run`]. So they are called only where no value waits to be dropped: all values that own
@@ -52,12 +52,12 @@ unsafe extern "C-unwind" {
 }
 
 thread_local! {
-    /// The doorway of the script that runs on this thread.
-    static OPEN: Cell<Option<NonNull<Doorway<'static>>>> = const { Cell::new(None) };
+    /// The context of the script that runs on this thread.
+    static OPEN: Cell<Option<NonNull<CallContext<'static>>>> = const { Cell::new(None) };
 }
 
 /// A script's connection to the server, while the script runs.
-pub(super) struct Doorway<'a> {
+pub(super) struct CallContext<'a> {
     pub(super) host: &'a mut dyn Host,
     pub(super) speaks_resp3: &'a AtomicBool,
     pub(super) buffers: &'a mut Buffers,
@@ -120,10 +120,10 @@ impl Given<'_> {
     /// # Safety
     ///
     /// The caller must be a function that Lua calls, and must not keep the result beyond its own end: the
-    /// doorway is open only that long.
+    /// context is open only that long.
     unsafe fn now<'a>() -> Option<Given<'a>> {
         // SAFETY: see `with`.
-        OPEN.get().map(|doorway| unsafe { doorway.as_ref() }.given)
+        OPEN.get().map(|context| unsafe { context.as_ref() }.given)
     }
 }
 
@@ -237,12 +237,12 @@ impl Runner {
 
     /// Runs the given script. Returns whether it succeeded, and its result, or what `handle` made of the
     /// error.
-    pub(super) fn run(&self, doorway: &mut Doorway<'_>) -> Result<(bool, Value)> {
+    pub(super) fn run(&self, context: &mut CallContext<'_>) -> Result<(bool, Value)> {
         let state = self.state.as_ptr();
         // SAFETY: the state is that of our Lua, in which nothing runs, and its stack has room for more than
         // three values. Only `lua_pcall` may raise an error, and it catches it: all other functions here
         // neither call code nor allocate, because the table has room for the value.
-        let (is_well, plain) = open(doorway, || unsafe {
+        let (is_well, plain) = open(context, || unsafe {
             ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, self.handle);
             ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, self.run);
             let is_well = ffi::lua_pcall(state, 0, 1, -2) == ffi::LUA_OK;
@@ -269,10 +269,10 @@ impl Runner {
     }
 }
 
-/// Makes a doorway reachable while `run` runs.
-pub(super) fn open<T>(doorway: &mut Doorway<'_>, run: impl FnOnce() -> T) -> T {
+/// Makes a context reachable while `run` runs.
+pub(super) fn open<T>(context: &mut CallContext<'_>, run: impl FnOnce() -> T) -> T {
     /// Restores the old state, however `run` ends.
-    struct Close(Option<NonNull<Doorway<'static>>>);
+    struct Close(Option<NonNull<CallContext<'static>>>);
 
     impl Drop for Close {
         fn drop(&mut self) {
@@ -280,15 +280,15 @@ pub(super) fn open<T>(doorway: &mut Doorway<'_>, run: impl FnOnce() -> T) -> T {
         }
     }
 
-    let _close = Close(OPEN.replace(Some(NonNull::from(doorway).cast())));
+    let _close = Close(OPEN.replace(Some(NonNull::from(context).cast())));
     run()
 }
 
-/// Calls `act` with the current doorway, if there is one.
-pub(super) fn with<T>(act: impl FnOnce(&mut Doorway<'_>) -> T) -> Option<T> {
-    let mut doorway = OPEN.get()?;
+/// Calls `act` with the current context, if there is one.
+pub(super) fn with<T>(act: impl FnOnce(&mut CallContext<'_>) -> T) -> Option<T> {
+    let mut context = OPEN.get()?;
     // SAFETY: `open` has borrowed it, and only the functions here use it, one at a time.
-    Some(act(unsafe { doorway.as_mut() }))
+    Some(act(unsafe { context.as_mut() }))
 }
 
 /// The server's reply to a command. It owns no memory, so nothing must be dropped.
@@ -343,7 +343,7 @@ const LONG_BYTES: usize = 1024;
 /// The caller must be a function that Lua calls, with its state.
 unsafe fn answer(state: *mut lua_State, raises: bool) -> c_int {
     // SAFETY: the state is valid. From here on no value waits to be dropped. The text is in the buffers of
-    // the doorway, which do not change before the next command.
+    // the context, which do not change before the next command.
     unsafe {
         let asked = ask(state);
         let (Asked::Reply { text, .. } | Asked::Error { text, .. }) = asked;
@@ -380,12 +380,12 @@ unsafe fn ask(state: *mut lua_State) -> Asked {
         return fixed("ERR Please specify at least one argument for this redis lib call");
     }
     let asked = catch_unwind(AssertUnwindSafe(|| {
-        with(|doorway| {
+        with(|context| {
             // SAFETY: as before.
-            if !unsafe { take_arguments(state, count, &mut doorway.buffers.request) } {
+            if !unsafe { take_arguments(state, count, &mut context.buffers.request) } {
                 return fixed("ERR Lua redis lib command arguments must be strings or integers");
             }
-            run(doorway)
+            run(context)
         })
     }));
     match asked {
@@ -395,13 +395,13 @@ unsafe fn ask(state: *mut lua_State) -> Asked {
     }
 }
 
-fn run(doorway: &mut Doorway<'_>) -> Asked {
-    let is_resp3 = doorway.speaks_resp3.load(Ordering::Relaxed);
+fn run(context: &mut CallContext<'_>) -> Asked {
+    let is_resp3 = context.speaks_resp3.load(Ordering::Relaxed);
     let protocol = if is_resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
-    let Buffers { request, reply } = &mut *doorway.buffers;
+    let Buffers { request, reply } = &mut *context.buffers;
     reply.clear();
     let refused = match request.request() {
-        Some(request) => doorway.host.call(request, protocol, reply).err(),
+        Some(request) => context.host.call(request, protocol, reply).err(),
         None => None,
     };
     match refused {

@@ -268,7 +268,7 @@ impl Scripting {
         self.with(|interpreter| {
             // A function that is not listed cannot be called. If memory is too short to remove it now, it
             // stays until the next change.
-            let _ = interpreter.loader().settle(libraries.names_of_functions());
+            let _ = interpreter.loader().make_callable(libraries.names_of_functions());
             interpreter.loader().collect();
         });
         *self.libraries() = libraries;
@@ -283,7 +283,7 @@ impl Scripting {
         self.with(|interpreter| {
             let loader = interpreter.loader();
             let changed = change(loader).and_then(|(libraries, answer)| {
-                loader.settle(libraries.names_of_functions())?;
+                loader.make_callable(libraries.names_of_functions())?;
                 *self.libraries() = libraries;
                 Ok(answer)
             });

@@ -9,7 +9,7 @@ use foldhash::quality::RandomState;
 use hashbrown::HashMap;
 use mlua::{Error, Function, HookTriggers, Lua, Result, Table, Value, VmState};
 
-use super::ffi::{self, Buffers, Doorway, Given, Runner};
+use super::ffi::{self, Buffers, CallContext, Given, Runner};
 use super::host::Host;
 use super::libraries;
 use super::loader::Loader;
@@ -316,14 +316,14 @@ impl Interpreter {
         };
         let lent = &self.runner.lent;
         let given = Given { place, only_looks, lent, request, first: FIRST_KEY, keys };
-        let mut doorway =
-            Doorway { host, speaks_resp3: &self.speaks_resp3, buffers: &mut self.buffers, given };
+        let mut context =
+            CallContext { host, speaks_resp3: &self.speaks_resp3, buffers: &mut self.buffers, given };
         match what {
-            Callable::Script(..) => self.runner.run(&mut doorway),
+            Callable::Script(..) => self.runner.run(&mut context),
             Callable::Function(name) => {
                 lent.take();
                 let function: Function = self.loader.function(name)?;
-                ffi::open(&mut doorway, || self.run_function.call(function))
+                ffi::open(&mut context, || self.run_function.call(function))
             }
         }
     }

@@ -4,7 +4,7 @@
 //! library, no `pcall`, no command. Later its functions run in the same environment table, which then reads
 //! through to another table. If a library keeps the `redis` of its loading, that stays as it was.
 //!
-//! New functions wait in a staging table until the caller calls [`Loader::settle`].
+//! New functions wait in a staging table until the caller calls [`Loader::make_callable`].
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -152,11 +152,11 @@ impl Loader {
     /// # Errors
     ///
     /// If there is not enough memory. Nothing has changed then.
-    pub(super) fn settle<'a>(
+    pub(super) fn make_callable<'a>(
         &mut self,
         names: impl Iterator<Item = &'a str>,
     ) -> std::result::Result<(), Vec<u8>> {
-        let settle = || {
+        let make_callable = || {
             let staged = staged(&self.lua)?;
             let settled = self.lua.create_table()?;
             for name in names {
@@ -169,7 +169,7 @@ impl Loader {
             self.functions = settled;
             Ok::<_, mlua::Error>(())
         };
-        settle().map_err(|error| format!("ERR {}", libraries::text_of(&error)).into())
+        make_callable().map_err(|error| format!("ERR {}", libraries::text_of(&error)).into())
     }
 
     /// Collects functions that are no longer callable.

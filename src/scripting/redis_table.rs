@@ -179,6 +179,6 @@ fn acl_check_cmd(lua: &Lua, arguments: MultiValue) -> Result<bool> {
             ));
         }
     }
-    let may = ffi::with(|doorway| doorway.host.may_call(request.request()?)).flatten();
+    let may = ffi::with(|context| context.host.may_call(request.request()?)).flatten();
     may.ok_or_else(|| Raised::reply("ERR Invalid command passed to redis.acl_check_cmd()"))
 }

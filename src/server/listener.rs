@@ -56,7 +56,7 @@ struct BindAddress {
 
 /// The sockets that the server listens on.
 #[derive(Debug)]
-pub(super) struct Doors {
+pub(super) struct Listeners {
     tcp: Vec<TcpListener>,
     tls: Vec<TcpListener>,
     /// The TLS handshake, for clients that use TLS.
@@ -69,7 +69,7 @@ pub(super) struct Doors {
 /// # Errors
 ///
 /// With one line of text.
-pub(super) fn open(instance: &Instance) -> Result<Doors, String> {
+pub(super) fn open(instance: &Instance) -> Result<Listeners, String> {
     let config = &instance.config;
     let (port, tls_port) = (config.port.get() as u16, config.tls_port.get() as u16);
     let greeter = if tls_port == 0 { None } else { Some(Tls::of(config)?) };
@@ -88,10 +88,10 @@ pub(super) fn open(instance: &Instance) -> Result<Doors, String> {
     // Redis: the port for TLS counts where there is no other.
     let chosen = tcp.iter().chain(&tls).find_map(|listener| listener.local_addr().ok());
     instance.listening_port.store(chosen.map_or(0, |address| address.port()), Ordering::Relaxed);
-    Ok(Doors { tcp, tls, greeter, unix })
+    Ok(Listeners { tcp, tls, greeter, unix })
 }
 
-impl Doors {
+impl Listeners {
     /// Logs how clients can connect, in the words that tools wait for.
     pub(super) fn announce(&self) {
         if !self.tcp.is_empty() {
@@ -188,16 +188,16 @@ fn resolve(name: &str) -> io::Result<IpAddr> {
 }
 
 /// Accepts clients until the returned value is dropped. They are served by the `rota`.
-pub(super) fn accept_all(instance: &Arc<Instance>, rota: &Arc<Rota>, doors: Doors) -> JoinSet<()> {
+pub(super) fn accept_all(instance: &Arc<Instance>, rota: &Arc<Rota>, listeners: Listeners) -> JoinSet<()> {
     let host = || Host { instance: Arc::clone(instance), rota: Arc::clone(rota) };
     let mut accepting = JoinSet::new();
-    for listener in doors.tcp {
+    for listener in listeners.tcp {
         accepting.spawn(accept_tcp(host(), listener, None));
     }
-    for listener in doors.tls {
-        accepting.spawn(accept_tcp(host(), listener, doors.greeter.clone()));
+    for listener in listeners.tls {
+        accepting.spawn(accept_tcp(host(), listener, listeners.greeter.clone()));
     }
-    if let Some((listener, file)) = doors.unix {
+    if let Some((listener, file)) = listeners.unix {
         accepting.spawn(accept_unix(host(), listener, file));
     }
     accepting

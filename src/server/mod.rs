@@ -53,7 +53,7 @@ use crate::options::Startup;
 use crate::remote::{self, Remote, Settings};
 use crate::upkeep::{self, Upkeep};
 
-use listener::Doors;
+use listener::Listeners;
 use lookout::{Lookout, SPARE_THREADS, hand_over, watched};
 use metrics::Metrics;
 use rota::Rota;
@@ -80,7 +80,7 @@ pub struct Server {
     rota: Arc<Rota>,
     metrics: Metrics,
     /// The sockets, until the server accepts clients.
-    doors: Option<Doors>,
+    listeners: Option<Listeners>,
     /// The tasks that accept clients.
     accepting: JoinSet<()>,
     /// The periodic work, once clients are accepted.
@@ -122,12 +122,12 @@ impl Server {
             let _ = instance.remote.set(remote);
         }
         let metrics = Metrics::serve(&instance, &rota)?;
-        let doors = {
+        let listeners = {
             let _entered = runtime.enter();
             listener::open(&instance)?
         };
         let (accepting, upkeep) = (JoinSet::new(), None);
-        Ok(Server { instance, runtime, rota, metrics, doors: Some(doors), accepting, upkeep })
+        Ok(Server { instance, runtime, rota, metrics, listeners: Some(listeners), accepting, upkeep })
     }
 
     /// Loads the data, from the log or from the last snapshot.
@@ -166,14 +166,14 @@ impl Server {
     }
 
     fn let_clients_in(&mut self) {
-        let Some(doors) = self.doors.take() else { return };
+        let Some(listeners) = self.listeners.take() else { return };
         // A tool that reads the log line may ask at once whether clients are accepted.
         self.metrics.set_ready(true);
-        doors.announce();
+        listeners.announce();
         let _entered = self.runtime.enter();
         self.upkeep = Some(upkeep::start(&self.instance));
         tokio::spawn(slack::give_memory_back());
-        self.accepting = listener::accept_all(&self.instance, &self.rota, doors);
+        self.accepting = listener::accept_all(&self.instance, &self.rota, listeners);
     }
 
     /// The instance of this server.

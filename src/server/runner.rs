@@ -23,12 +23,12 @@ use crate::clients::{Attention, Client, Leaving, Registration, Waiting};
 use crate::commands::admin::waiting::tell_durability;
 use crate::commands::error::Error;
 use crate::commands::execution::client_room::limit_clients;
-use crate::engine::aside::has_hung_up;
+use crate::engine::unlocked_reads::has_hung_up;
 use crate::faults::Delay;
 use crate::instance::Instance;
 use crate::keyspace::{Outcome, Waiter};
+use crate::remote::all_keys::NotTold;
 use crate::remote::batch::Verdict;
-use crate::remote::whole::NotTold;
 use crate::resp::Reply;
 use crate::resp::reply::write_error;
 use crate::session::{Contention, Session};
@@ -371,7 +371,7 @@ impl<C: Carrier> Runner<C> {
         let tells_durability = matches!(awaited, Awaited::Durable { .. });
         // Leaves the queues of its keys however the wait ends.
         let place = match awaited {
-            Awaited::Keys(waiter) => Some(Place { instance: Arc::clone(&instance), waiter }),
+            Awaited::Keys(waiter) => Some(QueuePlace { instance: Arc::clone(&instance), waiter }),
             _ => None,
         };
         self.flush().await?;
@@ -440,7 +440,7 @@ impl<C: Carrier> Runner<C> {
 
     /// Ends a wait for keys; returns what has come of it. A client that tries again goes on waiting for
     /// others, who may end that meanwhile.
-    async fn end_wait(&mut self, place: Option<Place>) -> Outcome {
+    async fn end_wait(&mut self, place: Option<QueuePlace>) -> Outcome {
         let Some(place) = place else { return Outcome::GivenUp };
         let outcome = loop {
             match place.waiter.end() {
@@ -585,12 +585,12 @@ impl<C: Carrier> Runner<C> {
 }
 
 /// A client's place in the queues of the keys for which it waits.
-struct Place {
+struct QueuePlace {
     instance: Arc<Instance>,
     waiter: Arc<Waiter>,
 }
 
-impl Drop for Place {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         // The connection may have ended meanwhile. Then the outcome is lost with it.
         self.waiter.leave();

@@ -7,9 +7,9 @@ use std::time::Instant;
 use super::Outbox;
 use crate::clients::Waiting;
 use crate::remote::Listening;
+use crate::remote::all_keys::{Answering, NotTold, Told};
 use crate::remote::batch::{Seat, Ticket, Verdict};
 use crate::remote::row::{KeyMap, Row};
-use crate::remote::whole::{Answering, NotTold, Told};
 use crate::resp::OwnedRequest;
 
 /// How far the request is.

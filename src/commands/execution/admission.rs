@@ -11,7 +11,7 @@ use crate::session::{Replies, Session};
 use super::intent::{Intent, intent};
 use super::origin::Origin;
 use super::permission;
-use super::placing::{Place, place};
+use super::placing::{Home, place};
 use super::room::{Room, make_room};
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{Registered, queued, resolve};
@@ -49,7 +49,7 @@ enum Check {
     /// Scripts may not call it.
     Noscript,
     /// A log has no place for it.
-    Place,
+    Home,
     /// The client has not authenticated, or its user may not do that.
     Permission,
     /// It makes no sense in a transaction.
@@ -87,7 +87,7 @@ const TABLE: [(Check, When, &[Origin]); CHECKS] = {
     [
         (Check::Arity, Always, &[Request, Queue, Script, Replay]),
         (Check::Noscript, Always, &[Script]),
-        (Check::Place, Always, &[Replay]),
+        (Check::Home, Always, &[Replay]),
         (Check::Permission, Always, &[Request, Queue, Transaction, Script]),
         (Check::Queueing, Rarely, &[Queue]),
         (Check::Memory, Rarely, &[Request, Queue]),
@@ -223,7 +223,7 @@ impl Asked<'_> {
             Check::Arity => Err(self.wrong_arity()),
             Check::Noscript if !command.flags.contains(Flags::NOSCRIPT) => Ok(()),
             Check::Noscript => Err(Error::fixed("ERR This Redis command is not allowed from script")),
-            Check::Place => self.check_place(),
+            Check::Home => self.check_place(),
             Check::Permission if self.session.is_authenticated && self.session.user.is_unrestricted() => {
                 Ok(())
             }
@@ -291,7 +291,7 @@ impl Asked<'_> {
         let Asked { instance, session, registered, request, .. } = self;
         instance.remote.get().is_some_and(|remote| {
             let (places, databases) = (&remote.settings.places, instance.keyspace.databases());
-            matches!(place(places, databases, session, registered.command, *request), Ok(Place::Store(_)))
+            matches!(place(places, databases, session, registered.command, *request), Ok(Home::Store(_)))
         })
     }
 

@@ -141,7 +141,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
     fn run(&mut self, registered: &'static Registered, request: Request<'_>, reply: Reply<'_>) -> Result<()> {
         let is_tallied = !self.is_thorough && is_brief(registered, &request);
         if !is_tallied {
-            self.settle();
+            self.count_tallied();
         }
         let Bridge { instance, tx, session, script, limits, .. } = self;
         let command = registered.command;
@@ -207,14 +207,14 @@ impl<'a, 'k> Bridge<'a, 'k> {
     /// Adds a call of a brief command to those that are counted later.
     fn tally(&mut self, command: usize) {
         if !self.session.called().tally.add(command) {
-            self.settle();
+            self.count_tallied();
             let _ = self.session.called().tally.add(command);
         }
         self.has_tallied = true;
     }
 
     /// Counts the brief commands that have been called.
-    fn settle(&mut self) {
+    fn count_tallied(&mut self) {
         if std::mem::take(&mut self.has_tallied) {
             let took = self.advance();
             self.session.called().took += took;

@@ -16,7 +16,7 @@ const KEY_BYTES_MAX: usize = 2_048;
 
 /// Where the keys of a request live.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Home {
     /// In memory, or it has none.
     Memory,
     /// In the store: these, each one once.
@@ -36,7 +36,7 @@ pub fn place(
     session: &Session,
     command: &Command,
     request: Request<'_>,
-) -> Result<Place> {
+) -> Result<Home> {
     let named = Named { database: session.database, databases };
     let mut sorting = Sorting { places, named, keys: Vec::new(), has_memory: false };
     match &session.queue {
@@ -59,7 +59,7 @@ pub fn place(
                 }
             }
         }
-        None if matches!(command.concern, Concern::AllKeys(_)) => return Ok(Place::Everywhere),
+        None if matches!(command.concern, Concern::AllKeys(_)) => return Ok(Home::Everywhere),
         _ => {
             sorting.add_request(command, request);
             if !sorting.keys.is_empty() || command.concern == Concern::Databases {
@@ -160,14 +160,14 @@ impl Sorting<'_> {
         }
     }
 
-    fn place(mut self) -> Result<Place> {
+    fn place(mut self) -> Result<Home> {
         if self.keys.iter().any(|key| key.name.len() > KEY_BYTES_MAX) {
             return Err(Error::text(format!(
                 "ERR A key in the store may have {KEY_BYTES_MAX} bytes at most"
             )));
         }
         match (self.keys.len(), self.has_memory) {
-            (0, _) => return Ok(Place::Memory),
+            (0, _) => return Ok(Home::Memory),
             (_, true) => return Err(CROSSSTORE),
             (1, _) => {}
             _ => {
@@ -175,6 +175,6 @@ impl Sorting<'_> {
                 self.keys.dedup();
             }
         }
-        Ok(Place::Store(self.keys))
+        Ok(Home::Store(self.keys))
     }
 }

@@ -42,7 +42,7 @@ pub fn run(
     tx.begin_command();
     let sent = handle(command, instance, session, tx, request, reply, script);
     if tx.leaves_anything() {
-        settle(command, instance, session, tx, request, script);
+        deliver_effects(command, instance, session, tx, request, script);
     }
     if !may_let_go && session.tracking.is_some() {
         tracking::remember(instance, session, command, request);
@@ -99,7 +99,7 @@ pub fn run_without_keys(
 
 /// Delivers what a command did, before the locks are free, to clients that follow it.
 #[cold]
-pub fn settle(
+pub fn deliver_effects(
     command: &'static Command,
     instance: &Instance,
     session: &mut Session,

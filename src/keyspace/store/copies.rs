@@ -57,17 +57,17 @@ impl Drop for Preserved {
 
 /// The writer's place in a shard: a place in one table, valid while the table keeps its layout.
 #[derive(Debug, Default)]
-pub(in crate::keyspace) struct Place {
+pub(in crate::keyspace) struct Position {
     table: Option<(u16, u32)>,
     pub(in crate::keyspace) number: usize,
 }
 
-impl Place {
+impl Position {
     /// Returns the place in a table where the writer goes on.
     pub(in crate::keyspace) fn enter(&mut self, database: u16, layout: u32) -> usize {
         let table = Some((database, layout));
         if self.table != table {
-            *self = Place { table, number: 0 };
+            *self = Position { table, number: 0 };
         }
         self.number
     }

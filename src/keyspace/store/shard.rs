@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::ops::Deref;
 
-use crate::keyspace::store::copies::{Copies, Place, PreservedBytes};
+use crate::keyspace::store::copies::{Copies, Position, PreservedBytes};
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::sync::Mutex;
 use crate::keyspace::store::table::Table;
@@ -28,7 +28,7 @@ impl<R> Deref for LockedShard<R> {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(in crate::keyspace) struct Shard<R> {
-    rarities: Option<Box<Rarities<R>>>,
+    side_tables: Option<Box<SideTables<R>>>,
     /// Reads that found a key.
     pub(in crate::keyspace) hits: Cell<u64>,
     /// How often a key was written or deleted. Redis: `dirty`.
@@ -45,7 +45,7 @@ pub(in crate::keyspace) struct Shard<R> {
 
 /// Parts of a shard that few shards need.
 #[derive(Debug, Default)]
-struct Rarities<R> {
+struct SideTables<R> {
     /// Tables that have left their databases, but a snapshot waits for them.
     awaited: Vec<Table>,
     /// What those keep that follow the shard's keys.
@@ -105,13 +105,13 @@ impl<R: Followed> Shard<R> {
 
     /// The rarely needed parts, if the shard has any.
     #[inline(always)]
-    pub(in crate::keyspace) fn rarities(&self) -> Option<&R> {
-        self.rarities.as_deref().map(|rarities| &rarities.followed)
+    pub(in crate::keyspace) fn side_tables(&self) -> Option<&R> {
+        self.side_tables.as_deref().map(|side_tables| &side_tables.followed)
     }
 
     /// The rarely needed parts, made if the shard has none.
-    pub(in crate::keyspace) fn rarities_mut(&mut self) -> &mut R {
-        &mut self.rarities.get_or_insert_default().followed
+    pub(in crate::keyspace) fn side_tables_mut(&mut self) -> &mut R {
+        &mut self.side_tables.get_or_insert_default().followed
     }
 
     /// Sets all counters to zero.
@@ -133,7 +133,7 @@ impl<R: Followed> Shard<R> {
         let table = std::mem::take(all(&mut self.first, &mut self.others).nth(database)?);
         self.changes += table.len() as u64;
         if table.is_awaited() {
-            self.rarities.get_or_insert_default().awaited.push(table);
+            self.side_tables.get_or_insert_default().awaited.push(table);
             return None;
         }
         Some(table)
@@ -150,12 +150,12 @@ impl<R: Followed> Shard<R> {
     /// tables that have left their databases. Returns whether there are no more.
     pub(in crate::keyspace) fn give_awaited(
         &mut self,
-        place: &mut Place,
+        place: &mut Position,
         slice: &mut Copies,
         tables: &mut Vec<Table>,
     ) -> bool {
-        if let Some(rarities) = &mut self.rarities {
-            tables.append(&mut rarities.awaited);
+        if let Some(side_tables) = &mut self.side_tables {
+            tables.append(&mut side_tables.awaited);
         }
         if !tables.is_empty() {
             slice.close();
@@ -200,10 +200,10 @@ impl<R: Followed> Shard<R> {
                 SweepScope::All => table.may_expire(),
             };
             if is_meant {
-                let rarities = &mut self.rarities;
+                let side_tables = &mut self.side_tables;
                 let gone = |entry: Entry| {
                     if entry.is_lock() {
-                        rarities.get_or_insert_default().followed.lock_has_gone(hash(&entry));
+                        side_tables.get_or_insert_default().followed.lock_has_gone(hash(&entry));
                     }
                     gone(database, entry);
                 };

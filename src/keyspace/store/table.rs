@@ -4,9 +4,9 @@
 //! on a sweep has something to do. It does not know the time, nor which keys belong to it: the transaction
 //! does.
 
-use crate::keyspace::Spot;
+use crate::keyspace::KeyLocation;
 use crate::keyspace::store::buckets::Buckets;
-use crate::keyspace::store::copies::{Copies, Place, Preserved, PreservedBytes};
+use crate::keyspace::store::copies::{Copies, Position, Preserved, PreservedBytes};
 use crate::keyspace::store::due::{self, DueSoon};
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::token::Token;
@@ -80,7 +80,7 @@ impl Table {
     pub(super) const REST_MS: u64 = 1000;
 
     #[inline(always)]
-    pub(in crate::keyspace) fn find(&self, spot: Spot, key: &[u8]) -> Option<&Entry> {
+    pub(in crate::keyspace) fn find(&self, spot: KeyLocation, key: &[u8]) -> Option<&Entry> {
         match self.entries.get(spot.place) {
             Some(entry) if entry.has_key(key) => Some(entry),
             _ => self.search(spot.hash, key),
@@ -103,7 +103,7 @@ impl Table {
 
     /// The place of the entry of a key.
     #[inline(always)]
-    fn place(&self, spot: Spot, key: &[u8]) -> Option<usize> {
+    fn place(&self, spot: KeyLocation, key: &[u8]) -> Option<usize> {
         match self.entries.get(spot.place) {
             Some(entry) if entry.has_key(key) => Some(spot.place),
             _ => self.entries.find(spot.hash, |entry| entry.has_key(key)),
@@ -126,7 +126,7 @@ impl Table {
     #[inline(always)]
     pub(in crate::keyspace) fn overwrite(
         &mut self,
-        spot: Spot,
+        spot: KeyLocation,
         key: &[u8],
         value: &[u8],
         stamp: u32,
@@ -139,7 +139,7 @@ impl Table {
     #[inline]
     pub(in crate::keyspace) fn put(
         &mut self,
-        spot: Spot,
+        spot: KeyLocation,
         new: NewEntry<'_>,
         rehash: impl Fn(&Entry) -> u64,
     ) -> Replaced {
@@ -179,7 +179,7 @@ impl Table {
     /// Writes a key that is absent.
     pub(in crate::keyspace) fn insert(
         &mut self,
-        spot: Spot,
+        spot: KeyLocation,
         mut entry: Entry,
         rehash: impl Fn(&Entry) -> u64,
     ) {
@@ -198,7 +198,7 @@ impl Table {
 
     /// The entry at the place where a key was touched: probably that of the key.
     #[inline]
-    pub(in crate::keyspace) fn touched(&self, spot: Spot) -> Option<&Entry> {
+    pub(in crate::keyspace) fn touched(&self, spot: KeyLocation) -> Option<&Entry> {
         self.entries.get(spot.place)
     }
 
@@ -208,7 +208,7 @@ impl Table {
     }
 
     /// The entry of a key. The caller may change only its value.
-    pub(in crate::keyspace) fn entry_mut(&mut self, spot: Spot, key: &[u8]) -> Option<&mut Entry> {
+    pub(in crate::keyspace) fn entry_mut(&mut self, spot: KeyLocation, key: &[u8]) -> Option<&mut Entry> {
         let place = self.place(spot, key)?;
         let entry = self.entries.get_mut(place)?;
         if entry.epoch() != self.epoch {
@@ -220,7 +220,7 @@ impl Table {
     /// Replaces the expiry of a key if the key is there. Returns whether the key is a lock.
     pub(in crate::keyspace) fn set_expiry(
         &mut self,
-        spot: Spot,
+        spot: KeyLocation,
         key: &[u8],
         expires_at_ms: Option<u64>,
     ) -> bool {
@@ -232,7 +232,7 @@ impl Table {
     }
 
     /// Removes a key. Returns the facts about its entry, if it was there.
-    pub(in crate::keyspace) fn remove(&mut self, spot: Spot, key: &[u8]) -> Option<Removed> {
+    pub(in crate::keyspace) fn remove(&mut self, spot: KeyLocation, key: &[u8]) -> Option<Removed> {
         let place = self.place(spot, key)?;
         let entry = self.entries.remove(spot.hash, place)?;
         let (expires_at_ms, is_lock) = (entry.expires_at_ms(), entry.is_lock());
@@ -295,7 +295,7 @@ impl Table {
     /// Whatever happens between two calls, the snapshot gets each entry once: an entry that it has got has
     /// the table's epoch. An expired entry may have been freed before. That is no loss, since an expired key
     /// is not loaded.
-    pub(super) fn give_awaited(&mut self, place: &mut Place, slice: &mut Copies) -> bool {
+    pub(super) fn give_awaited(&mut self, place: &mut Position, slice: &mut Copies) -> bool {
         let Some(Awaited { database, .. }) = self.awaited.as_deref() else { return true };
         let database = *database;
         let start = place.enter(database, self.layout);
@@ -599,8 +599,8 @@ mod tests {
     use super::*;
 
     /// A poor hash, so that keys collide.
-    fn spot(key: &[u8]) -> Spot {
-        Spot::of(key.len() as u64)
+    fn spot(key: &[u8]) -> KeyLocation {
+        KeyLocation::of(key.len() as u64)
     }
 
     fn rehash(entry: &Entry) -> u64 {
@@ -625,7 +625,7 @@ mod tests {
         assert_eq!((table.size().keys, table.size().expiring), (3, 2));
         table.put(spot(b"b"), new(b"b", None), rehash);
         table.set_expiry(spot(b"a"), b"a", Some(7));
-        table.set_expiry(Spot::of(1), b"missing", Some(7));
+        table.set_expiry(KeyLocation::of(1), b"missing", Some(7));
         assert_eq!((table.size().keys, table.size().expiring), (3, 2));
         for key in [b"a", b"b", b"c"] {
             assert!(table.remove(spot(key), key).is_some());
@@ -737,7 +737,7 @@ mod tests {
     fn a_table_that_empties_gives_its_slots_back() {
         let mut table = Table::default();
         for number in 0..10_000_u64 {
-            table.put(Spot::of(number), new(&number.to_ne_bytes(), Some(1)), |entry| {
+            table.put(KeyLocation::of(number), new(&number.to_ne_bytes(), Some(1)), |entry| {
                 u64::from_ne_bytes(entry.key().try_into().unwrap())
             });
         }

@@ -223,7 +223,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         for hash in hashes {
             let wanted = keyspace.shard_of(*hash);
             if let Ok(at) = self.shards_mut().binary_search_by_key(&wanted, |(number, _)| *number) {
-                self.shards_mut()[at].1.rarities_mut().gone_locks.add(*hash);
+                self.shards_mut()[at].1.side_tables_mut().gone_locks.add(*hash);
             }
         }
     }

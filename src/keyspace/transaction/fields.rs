@@ -42,8 +42,8 @@ impl<T: Type> Change<'_, T> {
     }
 
     /// Gives the hash the form without moments if no field expires any more. A change of fields ends with it.
-    pub fn settle_expiries(&mut self) {
-        settle(self.entry);
+    pub fn normalize_expiries(&mut self) {
+        normalize(self.entry);
     }
 }
 
@@ -70,7 +70,7 @@ fn begin_expiries(entry: &mut Entry) {
     }
 }
 
-fn settle(entry: &mut Entry) {
+fn normalize(entry: &mut Entry) {
     let Some(fields) = entry.expiring() else { return };
     if fields.earliest_ms() != u64::MAX {
         return;
@@ -120,7 +120,7 @@ impl Transaction<'_> {
                 steps.add("HDEL", &[name]);
             }
         });
-        settle(entry);
+        normalize(entry);
         let (next_ms, is_lock, bytes) = (entry.next_field_expiry_ms(), entry.is_lock(), entry.bytes_in_all());
         table.count_field_expiries(spot.hash, true, next_ms);
         self.leave_remains(remains, freed_bytes);

@@ -37,7 +37,7 @@ use crate::keyspace::store::sync::MutexGuard;
 use crate::keyspace::transaction::following::aftermath::Left;
 use crate::keyspace::transaction::following::interest::Wanted;
 use crate::keyspace::transaction::following::lens::{Grouping, Made};
-use crate::keyspace::{Keyspace, Spot};
+use crate::keyspace::{KeyLocation, Keyspace};
 use crate::values::{Content, HASH_KIND, Type, Value, WrongType};
 
 use long_texts::Prepared;
@@ -82,7 +82,7 @@ pub struct Transaction<'a> {
 #[derive(Debug)]
 pub(in crate::keyspace) enum Held<'a> {
     /// The shard of one key, with the spot of that key.
-    One { key: &'a [u8], spot: Spot, shard: MutexGuard<'a, Shard> },
+    One { key: &'a [u8], spot: KeyLocation, shard: MutexGuard<'a, Shard> },
     /// Several shards, or none, in ascending order of their numbers.
     Many(HeldShards<'a>),
 }
@@ -127,7 +127,7 @@ impl Keyspace {
     /// [`Busy`]
     #[inline]
     pub fn begin<'a>(&'a self, database: usize, key: &'a [u8]) -> Result<Transaction<'a>, Busy> {
-        let spot = Spot::of(self.hash(key));
+        let spot = KeyLocation::of(self.hash(key));
         let shard = self.lock_one(self.shard_of(spot.hash))?;
         Ok(self.transaction(database, Held::One { key, spot, shard }))
     }
@@ -142,7 +142,7 @@ impl Keyspace {
         &'a self,
         database: usize,
         key: &'a [u8],
-        spot: Spot,
+        spot: KeyLocation,
     ) -> Result<Transaction<'a>, NotNow> {
         Ok(self.transaction(database, self.hold_at(key, spot)?.0))
     }
@@ -179,7 +179,7 @@ impl Keyspace {
     ///
     /// [`NotNow`]
     #[inline(always)]
-    pub fn hold_at<'a>(&'a self, key: &'a [u8], spot: Spot) -> Result<Hold<'a>, NotNow> {
+    pub fn hold_at<'a>(&'a self, key: &'a [u8], spot: KeyLocation) -> Result<Hold<'a>, NotNow> {
         debug_assert_eq!(spot.hash, self.hash(key));
         let shard = self.lock_for_client(self.shard_of(spot.hash))?;
         Ok(Hold(Held::One { key, spot, shard }))
@@ -421,7 +421,7 @@ impl<'a> Transaction<'a> {
 /// The shards of keys.
 impl Transaction<'_> {
     #[inline(always)]
-    pub(in crate::keyspace) fn shard(&self, key: &[u8]) -> (Spot, &Shard) {
+    pub(in crate::keyspace) fn shard(&self, key: &[u8]) -> (KeyLocation, &Shard) {
         match &self.held {
             Held::One { key: held, spot, shard } if is_same(held, key) => (*spot, shard),
             Held::One { .. } => stray(),
@@ -433,7 +433,7 @@ impl Transaction<'_> {
     }
 
     #[inline(always)]
-    pub(in crate::keyspace) fn shard_mut(&mut self, key: &[u8]) -> (Spot, &mut Shard) {
+    pub(in crate::keyspace) fn shard_mut(&mut self, key: &[u8]) -> (KeyLocation, &mut Shard) {
         match &mut self.held {
             Held::One { key: held, spot, shard } if is_same(held, key) => (*spot, shard),
             Held::One { .. } => stray(),
@@ -469,10 +469,10 @@ impl Transaction<'_> {
 
 /// The spot of a key, and the position of its shard in `shards`.
 #[inline(never)]
-fn place(keyspace: &Keyspace, shards: &HeldShards<'_>, key: &[u8]) -> (Spot, usize) {
+fn place(keyspace: &Keyspace, shards: &HeldShards<'_>, key: &[u8]) -> (KeyLocation, usize) {
     let hash = keyspace.hash(key);
     let at = shards.binary_search_by_key(&keyspace.shard_of(hash), |(number, _)| *number);
-    (Spot::of(hash), at.unwrap_or_else(|_| stray()))
+    (KeyLocation::of(hash), at.unwrap_or_else(|_| stray()))
 }
 
 /// Whether two keys are the same. Nearly always they are even the same bytes in memory.
@@ -525,7 +525,8 @@ mod tests {
         for key in there {
             keyspace.begin(0, key).unwrap().put(key, b"old", Expiry::Never);
         }
-        let mut spots: Vec<Spot> = keys.iter().map(|key| Spot::of(keyspace.hash(key))).collect();
+        let mut spots: Vec<KeyLocation> =
+            keys.iter().map(|key| KeyLocation::of(keyspace.hash(key))).collect();
         spots.iter_mut().for_each(|spot| keyspace.touch(0, spot));
         // New keys take old places, and tables grow.
         for key in there.iter().step_by(2) {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::{Expiry, Transaction};
 use crate::allocator::taken_bytes;
 use crate::events::EventClass;
+use crate::keyspace::KeyLocation;
 use crate::keyspace::Shard;
-use crate::keyspace::Spot;
 use crate::keyspace::access::Access;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::transaction::following::lens::Grouping;
@@ -228,7 +228,7 @@ impl Transaction<'_> {
     }
 
     #[inline(always)]
-    fn find_in<'t>(&'t self, shard: &'t Shard, spot: Spot, key: &[u8]) -> Option<&'t Entry> {
+    fn find_in<'t>(&'t self, shard: &'t Shard, spot: KeyLocation, key: &[u8]) -> Option<&'t Entry> {
         let found = shard.table(self.database).and_then(|table| table.find(spot, key));
         match found {
             Some(entry) if !self.has_expired(entry) => Some(entry),

@@ -55,7 +55,7 @@ impl Transaction<'_> {
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
         let replaced = shard.table_mut(database).put(spot, new, rehash);
         let was_lock = replaced.lock.is_some()
-            || shard.rarities().is_some_and(|rarities| rarities.gone_locks.has(spot.hash));
+            || shard.side_tables().is_some_and(|side_tables| side_tables.gone_locks.has(spot.hash));
         // Clients that wait for a lock must know when it expires now.
         let concerns_waiters =
             replaced.was_collection || replaced.expires_at_ms.is_some() || expires_at_ms.is_some();
@@ -338,7 +338,7 @@ impl Transaction<'_> {
         let (spot, shard) = self.shard_mut(key);
         let removed = shard.table_mut(database).remove(spot, key)?;
         if removed.is_lock {
-            shard.rarities_mut().gone_locks.add(spot.hash);
+            shard.side_tables_mut().gone_locks.add(spot.hash);
         }
         Some(removed)
     }

@@ -33,18 +33,18 @@
 //!   with `--auto-compaction-retention`. If it was compacted since a connection was lost, the outcome is
 //!   unknown.
 
-mod ears;
+mod all_keys;
 mod flushed;
 mod groups;
 mod leases;
 mod messages;
 mod names;
-mod whole;
+mod notifications;
 mod wire;
 
-pub(super) use ears::run as exchange_news;
+pub(super) use all_keys::run as answer_questions;
+pub(super) use notifications::run as exchange_news;
 use tonic::Status;
-pub(super) use whole::run as answer_questions;
 
 use super::Remote;
 use super::batch::{Answer, Batch};
@@ -135,7 +135,7 @@ impl Store for Etcd {
         Ok((answer, system_us()))
     }
 
-    async fn settle(&mut self, batch: &Batch, number: i64) -> Result<Option<Answer>, Failure> {
+    async fn resolve(&mut self, batch: &Batch, number: i64) -> Result<Option<Answer>, Failure> {
         let ledger = self.names.ledger(self.front);
         let settled = self.wire.txn_soon(TxnRequest {
             compare: vec![is_less(ledger.clone(), names::before(number))],

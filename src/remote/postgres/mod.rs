@@ -14,12 +14,12 @@
 //! A batch that writes one key tries `lone.sql` first, which has fewer parts and takes less time. It does
 //! nothing unless the row is as it was guessed.
 
+mod all_keys;
 mod columns;
 mod confirmations;
-mod ears;
+mod notifications;
 mod sweeping;
 mod timekeeping;
-mod whole;
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -27,8 +27,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+pub(super) use all_keys::run as answer_questions;
 use bytes::Bytes;
-pub(super) use ears::run as exchange_news;
+pub(super) use notifications::run as exchange_news;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
@@ -36,7 +37,6 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, SimpleQueryMessage, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
-pub(super) use whole::run as answer_questions;
 
 use super::Remote;
 use super::batch::{Answer, Batch};
@@ -140,7 +140,7 @@ struct Statements {
     lone_insert: Statement,
     lone_update: Statement,
     make_rows: Statement,
-    settle: Statement,
+    resolve: Statement,
 }
 
 /// Reads and writes a socket until the connection ends.
@@ -237,7 +237,7 @@ impl Store for Postgres {
                 lone_insert: prepare(&lone_statement("{insert}", "inserted")).await?,
                 lone_update: prepare(&lone_statement("{update}", "updated")).await?,
                 make_rows: prepare(&whole_statement(MAKE_ROWS)).await?,
-                settle: prepare(&whole_statement(SETTLE)).await?,
+                resolve: prepare(&whole_statement(SETTLE)).await?,
             };
             let now = client.query_one(&whole_statement(NOW_US), &[]).await?;
             Ok((front.id, statements, now.get(0)))
@@ -317,9 +317,9 @@ impl Store for Postgres {
         }
     }
 
-    async fn settle(&mut self, batch: &Batch, number: i64) -> Result<Option<Answer>, Failure> {
-        let (client, settle) = (&self.client, &self.statements.settle);
-        let query = async { client.query_opt(settle, &[&self.front, &number]).await };
+    async fn resolve(&mut self, batch: &Batch, number: i64) -> Result<Option<Answer>, Failure> {
+        let (client, resolve) = (&self.client, &self.statements.resolve);
+        let query = async { client.query_opt(resolve, &[&self.front, &number]).await };
         let row = self.socket.serve(query).await.map_err(|error| self.failure(&error))?;
         let Some(row) = row else {
             return Err(Failure::Refused("the store has forgotten this front-end".to_owned()));

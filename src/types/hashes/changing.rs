@@ -94,7 +94,7 @@ impl Change<'_, Hash> {
 
     /// Notes that fields never expire any more.
     pub fn note_persisted(&mut self, fields: &[&[u8]]) {
-        self.settle_expiries();
+        self.normalize_expiries();
         if fields.is_empty() {
             return;
         }
@@ -151,7 +151,7 @@ impl Change<'_, Hash> {
         if let Some(map) = self.expiring_mut() {
             map.insert(field, value, at_ms);
         }
-        self.settle_expiries();
+        self.normalize_expiries();
         is_new
     }
 
@@ -209,7 +209,7 @@ impl Change<'_, Hash> {
             self.splice(place, &[], -1);
             self.note_earliest();
         }
-        self.settle_expiries();
+        self.normalize_expiries();
         true
     }
 

@@ -464,7 +464,7 @@ impl Transaction<'_> {
     fn register(&mut self, key: &[u8], waiter: &Arc<Waiter>) {
         let followers = self.keyspace().followers();
         let (spot, shard) = self.shard_mut(key);
-        if shard.rarities_mut().blocked.add(spot.hash, key, waiter) {
+        if shard.side_tables_mut().blocked.add(spot.hash, key, waiter) {
             followers.blocked.change(&followers.interest, |count| *count += 1);
         }
     }
@@ -477,7 +477,7 @@ impl Transaction<'_> {
             return;
         }
         let (spot, shard) = self.shard(key);
-        if shard.rarities().is_some_and(|rarities| rarities.blocked.has(spot.hash, database, key)) {
+        if shard.side_tables().is_some_and(|side_tables| side_tables.blocked.has(spot.hash, database, key)) {
             self.leave(|aftermath| match aftermath.ready.last() {
                 Some((last, noted)) if *last == database && **noted == *key => {}
                 _ => aftermath.ready.push((database, key.into())),
@@ -511,14 +511,15 @@ impl Transaction<'_> {
     /// Whether clients wait in line for a lock.
     pub(in crate::keyspace) fn has_line(&self, key: &[u8]) -> bool {
         let (spot, shard) = self.shard(key);
-        shard.rarities().is_some_and(|it| it.blocked.has_line(spot.hash, self.database(), key))
+        shard.side_tables().is_some_and(|it| it.blocked.has_line(spot.hash, self.database(), key))
     }
 
     /// Sets the alarm of a lock for which clients wait, or takes it away.
     fn set_alarm(&self, key: &[u8]) {
         let (spot, shard) = self.shard(key);
-        let (count, _) =
-            shard.rarities().map_or((0, false), |it| it.blocked.for_absence(spot.hash, self.database(), key));
+        let (count, _) = shard
+            .side_tables()
+            .map_or((0, false), |it| it.blocked.for_absence(spot.hash, self.database(), key));
         let expires_at_ms = self.unseen(key).and_then(Entry::expires_at_ms).filter(|_| count > 0);
         self.keyspace().followers().alarms.set(self.database(), key, expires_at_ms);
     }
@@ -527,7 +528,7 @@ impl Transaction<'_> {
     pub fn waiting_for(&self, key: &[u8]) -> WaitingClients {
         const FIRST: usize = 8;
         let (spot, shard) = self.shard(key);
-        let waiters = shard.rarities().and_then(|it| it.blocked.all(spot.hash, self.database(), key));
+        let waiters = shard.side_tables().and_then(|it| it.blocked.all(spot.hash, self.database(), key));
         let Some(waiters) = waiters else { return WaitingClients::default() };
         let first = waiters.values().take(FIRST).map(|waiter| waiter.attempt.client()).collect();
         WaitingClients { count: waiters.len(), first }
@@ -538,7 +539,7 @@ impl Transaction<'_> {
         loop {
             let kind = self.kind_of(key);
             let (spot, shard) = self.shard(key);
-            let line = shard.rarities().map(|it| it.blocked.for_absence(spot.hash, database, key));
+            let line = shard.side_tables().map(|it| it.blocked.for_absence(spot.hash, database, key));
             if let Some((1.., has_others)) = line
                 && kind != ABSENT_KIND
             {
@@ -549,7 +550,7 @@ impl Transaction<'_> {
                 }
             }
             let (spot, shard) = self.shard(key);
-            let next = shard.rarities().and_then(|it| it.blocked.next(spot.hash, database, key, behind));
+            let next = shard.side_tables().and_then(|it| it.blocked.next(spot.hash, database, key, behind));
             let Some(waiter) = next else { break };
             behind = Some(waiter.ticket);
             if waiter.is_over() {
@@ -609,7 +610,7 @@ impl Transaction<'_> {
     fn unblock(&mut self, key: &[u8], waiter: &Waiter) {
         let followers = self.keyspace().followers();
         let (spot, shard) = self.shard_mut(key);
-        if shard.rarities_mut().blocked.remove(spot.hash, waiter.database, key, waiter.ticket) {
+        if shard.side_tables_mut().blocked.remove(spot.hash, waiter.database, key, waiter.ticket) {
             followers.blocked.change(&followers.interest, |count| *count -= 1);
         }
         if waiter.waits_for_absence() {
@@ -632,8 +633,8 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         }
         let mut ready = Vec::new();
         for (_, shard) in self.shards_mut().iter() {
-            if let Some(rarities) = shard.rarities() {
-                let keys = rarities.blocked.keys().filter(|(database, _)| is_changed(*database));
+            if let Some(side_tables) = shard.side_tables() {
+                let keys = side_tables.blocked.keys().filter(|(database, _)| is_changed(*database));
                 ready.extend(keys.map(|(database, key)| (database, Box::from(key))));
             }
         }
@@ -645,7 +646,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
     pub(in crate::keyspace) fn note_turn(&mut self) {
         let mut timed = Vec::new();
         for (_, shard) in self.shards_mut().iter() {
-            let all = shard.rarities().into_iter().flat_map(|rarities| rarities.blocked.waiters());
+            let all = shard.side_tables().into_iter().flat_map(|side_tables| side_tables.blocked.waiters());
             timed.extend(all.filter(|waiter| waiter.attempt.goes_by_time()).map(Arc::clone));
         }
         // One that waits for several keys was found in each of their queues.
@@ -679,12 +680,12 @@ impl Keyspace {
         for key in &waiter.keys {
             let hash = self.hash(key);
             if let Some(mut shard) = self.lock_soon(self.shard_of(hash))
-                && shard.rarities().is_some()
-                && shard.rarities_mut().blocked.remove(hash, waiter.database, key, waiter.ticket)
+                && shard.side_tables().is_some()
+                && shard.side_tables_mut().blocked.remove(hash, waiter.database, key, waiter.ticket)
             {
                 self.followers.blocked.change(&self.followers.interest, |count| *count -= 1);
                 if waiter.waits_for_absence()
-                    && shard.rarities_mut().blocked.for_absence(hash, waiter.database, key).0 == 0
+                    && shard.side_tables_mut().blocked.for_absence(hash, waiter.database, key).0 == 0
                 {
                     self.followers.alarms.set(waiter.database, key, None);
                 }

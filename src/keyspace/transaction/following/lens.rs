@@ -392,7 +392,7 @@ impl Transaction<'_> {
     /// Reports that a lock was evicted.
     pub(in crate::keyspace) fn follow_evicted(&mut self, key: &[u8]) {
         let (spot, shard) = self.shard_mut(key);
-        shard.rarities_mut().gone_locks.add(spot.hash);
+        shard.side_tables_mut().gone_locks.add(spot.hash);
         self.report(key, LockChange::Evicted, None);
     }
 
@@ -420,7 +420,7 @@ impl Transaction<'_> {
         let expires_at_ms = entry.expires_at_ms();
         if had_expired {
             entry.set_lock(false);
-            shard.rarities_mut().gone_locks.add(spot.hash);
+            shard.side_tables_mut().gone_locks.add(spot.hash);
             return;
         }
         self.report_lock(key, LockChange::Written { before, token: Token::of(value), expires_at_ms });
@@ -430,7 +430,7 @@ impl Transaction<'_> {
     #[cold]
     pub(in crate::keyspace) fn follow_replaced(&mut self, key: &[u8], had_expired: bool) {
         let (spot, shard) = self.shard_mut(key);
-        shard.rarities_mut().gone_locks.add(spot.hash);
+        shard.side_tables_mut().gone_locks.add(spot.hash);
         if !had_expired {
             self.report_lock(key, LockChange::Freed);
         }
@@ -440,7 +440,7 @@ impl Transaction<'_> {
     #[inline]
     pub(in crate::keyspace) fn follow_miss(&self, key: &[u8]) {
         let (spot, shard) = self.shard(key);
-        if shard.rarities().is_some_and(|rarities| rarities.gone_locks.has(spot.hash)) {
+        if shard.side_tables().is_some_and(|side_tables| side_tables.gone_locks.has(spot.hash)) {
             self.report_lock(key, LockChange::Missed);
         }
     }

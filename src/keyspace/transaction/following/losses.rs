@@ -88,8 +88,8 @@ impl Transaction<'_> {
         }
         let (spot, shard) = self.shard(key);
         let was_there = matches!(loss, Loss::Evicted | Loss::SomeFieldsExpired(_));
-        if let Some(rarities) = shard.rarities() {
-            rarities.watched.mark(spot.hash, self.database, key, was_there);
+        if let Some(side_tables) = shard.side_tables() {
+            side_tables.watched.mark(spot.hash, self.database, key, was_there);
         }
         if self.wanted.surveyed() {
             self.keyspace().followers().surveys.mark(self.database, key);

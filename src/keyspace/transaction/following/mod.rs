@@ -34,7 +34,7 @@ pub(in crate::keyspace) mod watching;
 use std::ops::DerefMut;
 
 use crate::events::EventClass;
-use crate::keyspace::Spot;
+use crate::keyspace::KeyLocation;
 use crate::keyspace::store::shard::Followed;
 use crate::keyspace::transaction::following::alarms::Alarms;
 use crate::keyspace::transaction::following::blocked::{BlockedCount, BlockedKeys};
@@ -64,13 +64,13 @@ pub struct Followers {
 
 /// What is kept in a shard of those that follow its keys; few shards have it.
 #[derive(Debug, Default)]
-pub(in crate::keyspace) struct Rarities {
+pub(in crate::keyspace) struct SideTables {
     pub(in crate::keyspace) watched: WatchedKeys,
     pub(in crate::keyspace) blocked: BlockedKeys,
     pub(in crate::keyspace) gone_locks: GoneLocks,
 }
 
-impl Followed for Rarities {
+impl Followed for SideTables {
     fn lock_has_gone(&mut self, hash: u64) {
         self.gone_locks.add(hash);
     }
@@ -131,8 +131,8 @@ impl Transaction<'_> {
     #[cold]
     fn note_change(&self, key: &[u8], extent: Extent) {
         let (spot, shard) = self.shard(key);
-        if let Some(rarities) = shard.rarities() {
-            rarities.watched.mark(spot.hash, self.database, key, true);
+        if let Some(side_tables) = shard.side_tables() {
+            side_tables.watched.mark(spot.hash, self.database, key, true);
         }
         if self.wanted.surveyed() {
             self.keyspace().followers().surveys.mark(self.database, key);
@@ -166,10 +166,10 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
             return;
         }
         let now_ms = self.now_ms();
-        for (_, shard) in self.shards_mut().iter_mut().filter(|(_, shard)| shard.rarities().is_some()) {
-            let mut watched = std::mem::take(&mut shard.rarities_mut().watched);
+        for (_, shard) in self.shards_mut().iter_mut().filter(|(_, shard)| shard.side_tables().is_some()) {
+            let mut watched = std::mem::take(&mut shard.side_tables_mut().watched);
             let presence = |database: usize, hash: u64, key: &[u8]| {
-                let found = shard.table(database).and_then(|table| table.find(Spot::of(hash), key));
+                let found = shard.table(database).and_then(|table| table.find(KeyLocation::of(hash), key));
                 match found.map(|entry| entry.ends_at_ms()) {
                     None => Presence::Absent,
                     Some(Some(ends_at_ms)) if ends_at_ms <= now_ms => Presence::Expired,
@@ -184,7 +184,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
                 };
                 Some((presence(database, hash, key), after))
             });
-            shard.rarities_mut().watched = watched;
+            shard.side_tables_mut().watched = watched;
         }
     }
 }

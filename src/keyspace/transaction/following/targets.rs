@@ -88,8 +88,8 @@ impl<'a> Transaction<'a> {
     /// Adds the targets of the clients that are the next ones to be served with so many elements.
     fn add_targets(&self, key: &[u8], elements_max: usize, targets: &mut Vec<Box<[u8]>>) {
         let (spot, shard) = self.shard(key);
-        let Some(rarities) = shard.rarities() else { return };
-        for waiters in rarities.blocked.in_any_database(spot.hash, key) {
+        let Some(side_tables) = shard.side_tables() else { return };
+        for waiters in side_tables.blocked.in_any_database(spot.hash, key) {
             let mut left = elements_max;
             for waiter in waiters.values() {
                 if left == 0 {

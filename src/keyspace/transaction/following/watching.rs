@@ -79,7 +79,7 @@ impl Transaction<'_> {
         let keyspace = self.keyspace();
         let (spot, shard) = self.shard_mut(key);
         let mark = watching.mark.get_or_insert_default();
-        shard.rarities_mut().watched.add(spot.hash, database, key, mark, had_expired);
+        shard.side_tables_mut().watched.add(spot.hash, database, key, mark, had_expired);
         keyspace.followers.interest.add_watched();
     }
 
@@ -100,9 +100,9 @@ impl Transaction<'_> {
     /// with it moved here.
     fn had_expired(&self, watching: &Watching, key: &[u8]) -> bool {
         let (spot, shard) = self.shard(key);
-        let watched = watching.mark.as_ref().zip(shard.rarities());
-        watched.is_some_and(|(mark, rarities)| {
-            rarities.watched.had_expired(spot.hash, self.database(), key, mark)
+        let watched = watching.mark.as_ref().zip(shard.side_tables());
+        watched.is_some_and(|(mark, side_tables)| {
+            side_tables.watched.had_expired(spot.hash, self.database(), key, mark)
         })
     }
 
@@ -113,7 +113,7 @@ impl Transaction<'_> {
         watching.keys_bytes = 0;
         for (database, key) in std::mem::take(&mut watching.keys).into_keys() {
             let (spot, shard) = self.shard_mut(&key);
-            shard.rarities_mut().watched.remove(spot.hash, database, &key, &mark);
+            shard.side_tables_mut().watched.remove(spot.hash, database, &key, &mark);
             keyspace.followers.interest.remove_watched();
         }
     }
@@ -133,7 +133,7 @@ impl Keyspace {
             let Some(mut shard) = self.lock_soon(self.shard_of(hash)) else {
                 return watching.former.push((database, key, mark));
             };
-            shard.rarities_mut().watched.remove(hash, database, &key, &mark);
+            shard.side_tables_mut().watched.remove(hash, database, &key, &mark);
             self.followers.interest.remove_watched();
         }
     }

@@ -19,7 +19,7 @@ use crate::commands::error::Error;
 use crate::commands::execution::run::handle;
 use crate::commands::execution::tracking::remember;
 use crate::commands::facts::Result;
-use crate::instance::{Doer, Instance, Overlay};
+use crate::instance::{Doer, Instance, Scratch};
 use crate::keyspace::{KeyspaceCounters, Transaction};
 use crate::resp::{Reply, Request};
 use crate::session::Session;
@@ -28,7 +28,7 @@ use crate::values::LONG_TEXT_BYTES;
 /// Copies of what a request reads.
 #[derive(Debug)]
 pub struct Copies {
-    overlay: Overlay,
+    scratch: Scratch,
 }
 
 impl Copies {
@@ -67,13 +67,13 @@ impl Copies {
         {
             return None;
         }
-        let overlay = instance.overlays.take(instance, tx.now_ms());
-        overlay.keyspace.set_compresses_dumps(instance.keyspace.compresses_dumps());
-        let mut copies = overlay.keyspace.begin_alone(tx.database());
+        let scratch = instance.scratches.take(instance, tx.now_ms());
+        scratch.keyspace.set_compresses_dumps(instance.keyspace.compresses_dumps());
+        let mut copies = scratch.keyspace.begin_alone(tx.database());
         keys.for_each(|key| tx.copy_to(&mut copies, key));
         copies.commit();
         drop(copies);
-        Some(Copies { overlay })
+        Some(Copies { scratch })
     }
 
     /// Runs the request on them, and unlocks everything before.
@@ -96,7 +96,7 @@ impl Copies {
             remember(instance, session, command, request);
         }
         tx.let_go();
-        let mut copies = self.overlay.keyspace.begin_alone(tx.database());
+        let mut copies = self.scratch.keyspace.begin_alone(tx.database());
         let before = counts(&copies);
         let wanted = is_wanted(session);
         let handled =
@@ -122,7 +122,7 @@ impl Copies {
             instance.free(garbage);
         }
         drop(copies);
-        instance.overlays.give_back(self.overlay);
+        instance.scratches.give_back(self.scratch);
         sent
     }
 }
@@ -143,7 +143,7 @@ pub fn has_hung_up(socket: &OwnedFd) -> bool {
     poll(&mut asked, PollTimeout::ZERO).is_ok_and(|found| found > 0)
 }
 
-/// The counts of an overlay since it was made.
+/// The counts of an scratch since it was made.
 fn counts(tx: &Transaction<'_>) -> KeyspaceCounters {
     tx.everything().map(|all| all.counters()).unwrap_or_default()
 }

@@ -166,7 +166,7 @@ impl<'r, S: Store> Lane<'r, S> {
             let Some(store) = &mut self.store else { continue };
             let left = deadline.saturating_duration_since(Instant::now());
             let left = if left.is_zero() { patience } else { left };
-            match timeout(left, store.settle(&taken.batch, number)).await {
+            match timeout(left, store.resolve(&taken.batch, number)).await {
                 Ok(Ok(Some(answer))) => return self.remote.finish(taken, answer),
                 Ok(Ok(None)) => return self.remote.end(taken, &Verdict::Again),
                 Ok(Err(Failure::Refused(why) | Failure::Forgotten(why))) => {

@@ -11,36 +11,36 @@ use crate::types;
 
 /// A keyspace for one request at a time. It is empty before and after.
 #[derive(Debug)]
-pub struct Overlay {
+pub struct Scratch {
     /// The keyspace: a single shard, no log.
     pub keyspace: Keyspace,
     /// Its clock, which stands.
     clock: Arc<Clock>,
 }
 
-/// Overlays that no request uses now.
+/// Scratches that no request uses now.
 #[derive(Debug, Default)]
-pub struct Overlays(Mutex<Vec<Overlay>>);
+pub struct Scratches(Mutex<Vec<Scratch>>);
 
 /// How many are kept.
 const KEPT_MAX: usize = 16;
 
-impl Overlays {
+impl Scratches {
     /// An empty one. Its clock stands at a moment, in milliseconds since 1970. Its clients want to know what
     /// those of the instance want to know.
-    pub fn take(&self, instance: &Instance, now_ms: u64) -> Overlay {
+    pub fn take(&self, instance: &Instance, now_ms: u64) -> Scratch {
         let kept = self.0.lock().pop();
-        let overlay = kept.unwrap_or_else(|| {
+        let scratch = kept.unwrap_or_else(|| {
             let clock = Arc::<Clock>::default();
             clock.freeze();
             let databases = instance.keyspace.databases();
             let shape = Shape { databases, shards: 1, types: types::ALL };
             let keyspace = Keyspace::new(shape, Arc::clone(&clock), Arc::<Followers>::default());
-            Overlay { keyspace, clock }
+            Scratch { keyspace, clock }
         });
         // A moment that the clock refuses is none at which a store is used.
-        let _ = overlay.clock.set(now_ms);
-        let keyspace = &overlay.keyspace;
+        let _ = scratch.clock.set(now_ms);
+        let keyspace = &scratch.keyspace;
         keyspace.set_compresses_dumps(false);
         keyspace.set_value_bytes_max(instance.config.proto_max_bulk_len.size());
         for facts in types::ALL {
@@ -48,14 +48,14 @@ impl Overlays {
         }
         keyspace.allow_lock_news(instance.config.lock_lens.get());
         keyspace.followers().interest.follow(&instance.followers.interest);
-        overlay
+        scratch
     }
 
     /// Keeps one for the next request.
-    pub fn give_back(&self, overlay: Overlay) {
+    pub fn give_back(&self, scratch: Scratch) {
         let mut kept = self.0.lock();
         if kept.len() < KEPT_MAX {
-            kept.push(overlay);
+            kept.push(scratch);
         }
     }
 }

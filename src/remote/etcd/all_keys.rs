@@ -10,7 +10,7 @@ use super::messages::{KeyValue, RangeRequest, TxnRequest, put};
 use super::names::{Named, Names, kind_of, read};
 use super::wire::{Wire, describe};
 use crate::remote::Remote;
-use crate::remote::whole::{LOCKS_MAX, NAMES_MAX, NotTold, Question, Told, next_place};
+use crate::remote::all_keys::{LOCKS_MAX, NAMES_MAX, NotTold, Question, Told, next_place};
 
 /// Names that are read at once.
 const PAGE_KEYS: i64 = 10_000;

@@ -72,8 +72,8 @@ pub struct Work<'a> {
 ///
 /// If a row cannot be read, or a new value is longer than one in the store may be.
 pub fn run_on_rows(instance: &Instance, session: &mut Session, work: Work<'_>) -> Result<Ran> {
-    let overlay = instance.overlays.take(instance, work.now_ms);
-    let keyspace = &overlay.keyspace;
+    let scratch = instance.scratches.take(instance, work.now_ms);
+    let keyspace = &scratch.keyspace;
     let ran = load(keyspace, work).and_then(|()| run_loaded(keyspace, instance, session, work));
     session.outbox = None;
     let mut tx = keyspace.begin_alone(0);
@@ -88,7 +88,7 @@ pub fn run_on_rows(instance: &Instance, session: &mut Session, work: Work<'_>) -
         tracing::error!("{} has written a key in the store that it does not name", work.command.name);
         return Err(Error::fixed("ERR A request may only write keys in the store that it names"));
     }
-    instance.overlays.give_back(overlay);
+    instance.scratches.give_back(scratch);
     ran
 }
 

@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Error, Transaction};
 use super::confirmations::{DURABILITY, expect_no_less};
 use super::{BARRIER, Closing, check_schema, describe, is_lost, is_missing, open, whole_statement};
 use crate::remote::Remote;
-use crate::remote::whole::{LOCKS_MAX, NAMES_MAX, NotTold, Question, Told, end_of_place, next_place};
+use crate::remote::all_keys::{LOCKS_MAX, NAMES_MAX, NotTold, Question, Told, end_of_place, next_place};
 
 const COUNT: &str = "
     SELECT count(*) FROM keyfast.keys WHERE database = {numbers}[$1::int] AND expires > {now}";
