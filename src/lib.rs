@@ -7,7 +7,16 @@
 //! `dispatch/mod.rs`, `commands/execution/run.rs`, `commands/strings/basics.rs`,
 //! `keyspace/transaction/mod.rs`.
 //!
-//! Each module of the list below uses only those above it; `tests/it/tidy.rs` checks that.
+//! What must never be, each with what holds it: the page on the [architecture](guide::architecture) names the
+//! tests.
+//!
+//! - A handler decides only from its transaction and its request, never waits, and may run twice
+//!   ([`commands::facts::Run`]).
+//! - What a transaction holds is its type ([`keyspace::Everything`], [`keyspace::Walk`]).
+//! - No large value is freed, copied or rendered under a lock ([`keyspace::Garbage`], [`keyspace::Snapshot`]).
+//! - Nothing that the network announces is believed before it has arrived ([`resp::RequestReader`]).
+//! - No hash of what the network sends has a seed that the network can know ([`keyspace::Keyspace`]).
+//! - Each module of the list below uses only those above it.
 
 /// The version of Redis that clients compare with those they know: the highest one whose commands on data are
 /// all here, as `tests/it/version.rs` finds. The parameter `redis-version` gives clients another one.

@@ -66,7 +66,7 @@ pub fn begin<'a>(
 ) -> Result<Begun<'a>, NotBegun> {
     // Before the first shard is locked: the script that has the turn may wait for more shards.
     let turn = match command.scope {
-        Scope::Keys | Scope::Everything => None,
+        Scope::Keys | Scope::Everything | Scope::Walk => None,
         Scope::Queue | Scope::Script => take_turn(instance, session, command).map_err(|why| match why {
             NotYet::Busy => NotBegun::Busy,
             NotYet::Contended => NotBegun::Contended(Contention::Turn),
@@ -333,6 +333,7 @@ fn lock<'a>(
         // A script may come to hold more than the keys that it declares.
         Scope::Keys | Scope::Script => {}
         Scope::Everything => return keyspace.hold_all(),
+        Scope::Walk => return keyspace.hold_none_when_free(),
         Scope::Queue => return lock_queued(keyspace, session),
     }
     if let Some(spot) = spot

@@ -1,15 +1,15 @@
 //! Sums over all shards: the numbers in INFO and in the metrics.
 //!
-//! One transaction over everything counts them at once. The caller then prints them without holding a shard.
+//! They are counted shard by shard, so that no client waits until all of them are counted: a sum is not that of
+//! one moment. The caller then prints them without holding a shard.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Keyspace;
-use super::store::locking::HeldShards;
 use super::store::shard::KeyspaceCounters;
 use super::store::table::DatabaseSize;
-use super::transaction::{Everything, Held, Transaction};
+use super::transaction::{Held, Transaction, Walk};
+use super::{KeyLocation, Keyspace, Shard};
 
 /// Reads of requests that ran on copies of their keys, since the start or since CONFIG RESETSTAT.
 #[derive(Debug, Default)]
@@ -54,16 +54,36 @@ impl Totals {
     }
 }
 
-impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
-    /// Sums up all shards.
-    pub fn totals(&self) -> Totals {
-        Totals {
-            counters: self.counters(),
-            sizes: self.database_sizes().collect(),
-            changes: self.changes(),
-            unfollowed_locks: self.unfollowed_locks(),
-            refused_unseen: self.refused_unseen(),
+impl Totals {
+    /// Adds the numbers of a shard.
+    fn add(&mut self, shard: &Shard) {
+        self.counters.hits += shard.hits.get();
+        self.counters.misses += shard.misses.get();
+        self.changes += shard.changes;
+        self.unfollowed_locks += shard.unfollowed;
+        for (database, sum) in self.sizes.iter_mut().enumerate() {
+            let Some(table) = shard.table(database) else { break };
+            sum.add(table.size());
         }
+    }
+}
+
+impl<'a, T: Deref<Target = Transaction<'a>>> Walk<T> {
+    /// Sums up all shards, one after the other.
+    pub fn totals(&self) -> Totals {
+        let keyspace = self.keyspace();
+        let mut totals = keyspace.totals_without_shards();
+        keyspace.shard_numbers().for_each(|number| self.visit(number, |shard| totals.add(shard)));
+        totals
+    }
+
+    /// Whether a key of some database is marked as a lock and has not expired.
+    pub fn has_lock(&self, database: usize, key: &[u8]) -> bool {
+        let hash = self.keyspace().hash(key);
+        self.visit(self.keyspace().shard_of(hash), |shard| {
+            let found = shard.table(database).and_then(|table| table.find(KeyLocation::of(hash), key));
+            found.is_some_and(|entry| entry.is_lock() && !self.has_expired(entry))
+        })
     }
 }
 
@@ -81,11 +101,30 @@ impl Keyspace {
         Some(self.transaction(database, Held::Many(held)).is_lock(key))
     }
 
-    /// Sums up all shards, but waits for none: returns `None` if another thread holds a shard for more than a
-    /// moment.
+    /// Sums up all shards, one after the other, but waits for none: returns `None` if another thread holds a
+    /// shard for more than a moment.
     pub fn totals_soon(&self) -> Option<Totals> {
-        let held: Option<HeldShards<'_>> =
-            self.shard_numbers().map(|number| Some((number, self.lock_soon(number)?))).collect();
-        Some(self.transaction(0, Held::Many(held?)).everything().ok()?.totals())
+        let mut totals = self.totals_without_shards();
+        for number in self.shard_numbers() {
+            totals.add(&*self.lock_soon(number)?);
+        }
+        Some(totals)
+    }
+
+    /// What is counted beside the shards.
+    fn totals_without_shards(&self) -> Totals {
+        let mut counters = KeyspaceCounters {
+            expired: self.losses.expired(),
+            expired_fields: self.losses.expired_fields(),
+            evicted: self.losses.evicted(),
+            ..KeyspaceCounters::default()
+        };
+        self.reads_of_copies.add_to(&mut counters);
+        Totals {
+            counters,
+            sizes: vec![DatabaseSize::default(); self.databases()],
+            refused_unseen: self.lock_allowance.refused_unseen(),
+            ..Totals::default()
+        }
     }
 }

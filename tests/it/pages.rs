@@ -160,6 +160,40 @@ fn the_paths_that_documents_name_exist() {
 }
 
 #[test]
+fn the_house_uses_the_words_of_its_glossary() {
+    let page = read("src/guide/architecture.md");
+    let glossary = page.split("\n## A glossary").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let rows = glossary.expect("a glossary").lines().filter_map(|line| line.strip_prefix("| "));
+    let words: Vec<&str> = rows.filter_map(|row| row.split(" | ").next()).skip(2).collect();
+    assert!(words.len() > 30 && words.is_sorted(), "{words:?}");
+    let mut texts = String::new();
+    collect(&root().join("src"), &mut texts);
+    for word in words {
+        let is_letter = |character: Option<char>| character.is_some_and(char::is_alphabetic);
+        let is_whole = |at: usize| {
+            let after = texts[at + word.len()..].trim_start_matches(['s', 'e', 'd']);
+            !is_letter(texts[..at].chars().next_back()) && !is_letter(after.chars().next())
+        };
+        assert!(
+            texts.match_indices(word).any(|(at, _)| is_whole(at)),
+            "no code or comment has the word {word}"
+        );
+    }
+}
+
+/// The texts of all Rust files below a folder, in lower case.
+fn collect(folder: &Path, texts: &mut String) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            collect(&path, texts);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            texts.push_str(&fs::read_to_string(path).expect("a text").to_lowercase());
+        }
+    }
+}
+
+#[test]
 fn the_readme_is_short() {
     let lines = read("README.md").lines().count();
     assert!(lines <= 190, "{lines} lines: what is for few readers belongs on a page");

@@ -85,7 +85,7 @@ const INFO: Command = Command {
     name: "info",
     arity: Arity::AtLeast(1),
     flags: Flags::LOADING.and(Flags::STALE),
-    scope: Scope::Everything,
+    scope: Scope::Walk,
     categories: Categories::DANGEROUS,
     group: Group::SERVER,
     summary: "Returns the state of the server: all sections, or those named.",
@@ -105,9 +105,8 @@ fn info(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     let is_asked_for =
         |name: &str, is_default: bool| wants_all || wants_default && is_default || asks_for(name);
     let used_memory = context.used_memory();
-    crate::commands::locks::watching::correct_in(context.instance, context.tx);
-    let view =
-        View { instance: context.instance, totals: Some(context.tx.everything()?.totals()), used_memory };
+    crate::commands::locks::watching::correct_in(context.instance, context.tx)?;
+    let view = View { instance: context.instance, totals: Some(context.tx.walk()?.totals()), used_memory };
     let mut text = String::new();
     let asked = SECTIONS.iter().filter(|(name, is_default, _)| is_asked_for(name, *is_default));
     for (name, _, describe) in asked {

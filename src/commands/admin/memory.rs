@@ -71,7 +71,7 @@ const MEMORY_STATS: Command = Command {
 };
 
 fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    let totals = context.tx.everything()?.totals();
+    let totals = context.tx.walk()?.totals();
     let memory = MemoryUse::of(context.instance, context.used_memory(), totals.table_bytes());
     let sizes: Vec<_> = totals.sizes.iter().enumerate().filter(|(_, size)| size.keys > 0).collect();
     let keys: usize = sizes.iter().map(|(_, size)| size.keys).sum();
@@ -180,7 +180,7 @@ const MEMORY_DOCTOR: Command = Command {
 fn doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     /// With less memory than this, the ratios below mean nothing. Redis has the same bound.
     const LITTLE_BYTES: usize = 5 << 20;
-    let table_bytes = context.tx.everything()?.totals().table_bytes();
+    let table_bytes = context.tx.walk()?.totals().table_bytes();
     let memory = MemoryUse::of(context.instance, context.used_memory(), table_bytes);
     let mut findings = Vec::new();
     if memory.used < LITTLE_BYTES {

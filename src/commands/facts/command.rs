@@ -241,7 +241,9 @@ impl Command {
     /// without keys may visit the shards one after the other.
     pub fn needs_everything(&self, request: Request<'_>) -> bool {
         let goes_over_shards = self.keys.is_empty() && matches!(self.run, Run::Read(_) | Run::Write(_));
-        self.scope == Scope::Everything || goes_over_shards || self.leaves_keys_unnamed(request)
+        matches!(self.scope, Scope::Everything | Scope::Walk)
+            || goes_over_shards
+            || self.leaves_keys_unnamed(request)
     }
 
     /// Whether a request uses keys that it does not name. Its transaction must hold all shards.
@@ -378,6 +380,8 @@ pub enum Scope {
     Keys,
     /// All shards of the keyspace.
     Everything,
+    /// All shards, one after the other. A transaction that a request shares with others holds all of them.
+    Walk,
     /// The shards that the client's queued commands need, and those of the keys that it watches.
     Queue,
     /// The shards of its keys. The command also waits for its turn to run a script.

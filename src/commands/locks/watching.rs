@@ -354,7 +354,7 @@ const LOCKS_STATS: Command = Command {
     name: "locks|stats",
     arity: Arity::Exactly(2),
     flags: Flags::ADMIN.and(Flags::READONLY),
-    scope: Scope::Everything,
+    scope: Scope::Walk,
     group: Group::SERVER,
     summary: "Returns counts of locks, of what happened to them, and of misuse.",
     since: "0.1.0",
@@ -365,20 +365,17 @@ const LOCKS_STATS: Command = Command {
 };
 
 fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    correct_in(context.instance, context.tx);
-    let totals = context.tx.everything()?.totals();
+    correct_in(context.instance, context.tx)?;
+    let totals = context.tx.walk()?.totals();
     let counted = fields(context.instance, context.tx.now_ms(), Some(&totals));
     Ok(reply.tree(&tree::map(counted.iter().map(|(name, value)| (*name, tree::integer(*value as i64))))))
 }
 
-/// Corrects the lens where it has missed that a lock is gone, for a transaction on everything.
-pub(in crate::commands) fn correct_in(instance: &Instance, tx: &mut Transaction<'_>) {
-    let current = tx.database();
-    correct(instance, tx.now_ms(), |database, key| {
-        tx.select(database);
-        Some(tx.is_lock(key))
-    });
-    tx.select(current);
+/// Corrects the lens where it has missed that a lock is gone, for a transaction that may look at any shard.
+pub(in crate::commands) fn correct_in(instance: &Instance, tx: &Transaction<'_>) -> Result<()> {
+    let walk = tx.walk()?;
+    correct(instance, tx.now_ms(), |database, key| Some(walk.has_lock(database, key)));
+    Ok(())
 }
 
 /// Corrects the lens where it has missed that a lock is gone, so that held locks are counted right.

@@ -79,8 +79,14 @@ pub(in crate::keyspace) struct Entry {
     pointer: NonNull<u8>,
 }
 
-// SAFETY: an entry owns its allocation alone (invariant 1) and holds plain bytes.
+// SAFETY: an entry owns its allocation alone (invariant 1). It holds plain bytes, or a structure, which may go
+// to another thread, as the lines below check.
 unsafe impl Send for Entry {}
+
+const _: fn() = || {
+    fn may_go_to_another_thread<T: Send + Sync>() {}
+    may_go_to_another_thread::<Structure>();
+};
 
 /// The sizes of the parts of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::keyspace::Shard;
 use crate::keyspace::store::sync::{Mutex, MutexGuard};
+use crate::keyspace::{Hold, Shard};
 use crate::keyspace::{Keyspace, SHARDS_MAX};
 
 /// A script holds shards, and has run for so long that no thread waits for it.
@@ -175,6 +175,16 @@ impl Keyspace {
         wanted: impl Iterator<Item = usize>,
     ) -> Result<HeldShards<'_>, NotNow> {
         wanted.map(|number| Ok((number, self.lock_for_client(number)?))).collect()
+    }
+
+    /// Checks that no other thread holds a shard for long, for a request that looks at one after the other.
+    ///
+    /// # Errors
+    ///
+    /// [`NotNow`]
+    pub fn hold_none_when_free(&self) -> Result<Hold<'_>, NotNow> {
+        self.shard_numbers().try_for_each(|number| self.lock_for_client(number).map(drop))?;
+        Ok(Hold::nothing())
     }
 
     /// Locks one shard, however long it takes. Meanwhile other threads serve the clients of this thread.

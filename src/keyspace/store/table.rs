@@ -25,6 +25,16 @@ pub struct DatabaseSize {
     pub table_bytes: usize,
 }
 
+impl DatabaseSize {
+    /// Adds another part of a database.
+    pub(in crate::keyspace) fn add(&mut self, part: DatabaseSize) {
+        self.keys += part.keys;
+        self.expiring += part.expiring;
+        self.field_expiring += part.field_expiring;
+        self.table_bytes += part.table_bytes;
+    }
+}
+
 /// The keys of one database in one shard.
 #[derive(Debug)]
 #[repr(C)]

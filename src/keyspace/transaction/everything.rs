@@ -104,11 +104,7 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
     fn size_of(&self, database: usize) -> DatabaseSize {
         let mut sum = DatabaseSize::default();
         for table in self.all().filter_map(|shard| shard.table(database)) {
-            let size = table.size();
-            sum.keys += size.keys;
-            sum.expiring += size.expiring;
-            sum.field_expiring += size.field_expiring;
-            sum.table_bytes += size.table_bytes;
+            sum.add(table.size());
         }
         sum
     }
