@@ -1,5 +1,9 @@
 //! Nested replies: described once as RESP3 frames of the crate `redis-protocol`, written for either protocol.
 //!
+//! For replies about the server, which are small and irregular. Data go through
+//! [`Reply::nested`](super::Reply::nested), which copies no value: 1,000 entries of a stream take a fifth of
+//! the time.
+//!
 //! Two traps of the crate (6.0) stay in this file. Its encoders may reserve more than they write, so the
 //! buffer is cut to the length that they return. Its sets and maps hash their members, which panics for
 //! aggregates, so [`Reply::set_of`](super::Reply::set_of) writes a set of arrays instead.

@@ -1,6 +1,8 @@
 //! As much of HTTP/1.1 as metrics need: reads heads of requests, writes responses.
 //!
-//! Requests with a body are refused. A head has a limit of bytes and of time.
+//! Requests with a body are refused. A head has a limit of bytes and of time, and so has the writing of a
+//! response. A library for servers would not make this shorter: hyper closes a slow connection without a
+//! response, waits for ever for a client that reads nothing, and gives no text to what it refuses.
 
 use std::io;
 use std::time::Duration;
