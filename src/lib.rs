@@ -13,7 +13,8 @@
 //! - A handler decides only from its transaction and its request, never waits, and may run twice
 //!   ([`commands::facts::Run`]).
 //! - What a transaction holds is its type ([`keyspace::Everything`], [`keyspace::Walk`]).
-//! - No large value is freed, copied or rendered under a lock ([`keyspace::Garbage`], [`keyspace::Snapshot`]).
+//! - No large value is freed, copied or rendered under a lock ([`keyspace::Garbage`],
+//!   [`keyspace::Snapshot`]).
 //! - Nothing that the network announces is believed before it has arrived ([`resp::RequestReader`]).
 //! - No hash of what the network sends has a seed that the network can know ([`keyspace::Keyspace`]).
 //! - Each module of the list below uses only those above it.

@@ -5,8 +5,9 @@
 //!
 //! - A snapshot begins while all shards are locked. Under these locks only the epoch of every table changes.
 //!   From then on the snapshot waits for all entries of the old epoch.
-//! - A command that replaces, changes or deletes such an entry first preserves it ([`copies`](super::store::copies)). New
-//!   entries have the table's epoch, so the snapshot does not want them.
+//! - A command that replaces, changes or deletes such an entry first preserves it
+//!   ([`copies`](super::store::copies)). New entries have the table's epoch, so the snapshot does not want
+//!   them.
 //! - The snapshot's writer locks one shard after the other. From each it copies a slice of the entries that
 //!   the snapshot still waits for, and gives them the new epoch. At the end of a table, all its entries have
 //!   one epoch again. So no cleanup is needed, and without a snapshot a change costs one comparison.

@@ -1,7 +1,7 @@
 //! Sums over all shards: the numbers in INFO and in the metrics.
 //!
-//! They are counted shard by shard, so that no client waits until all of them are counted: a sum is not that of
-//! one moment. The caller then prints them without holding a shard.
+//! They are counted shard by shard, so that no client waits until all of them are counted: a sum is not that
+//! of one moment. The caller then prints them without holding a shard.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};

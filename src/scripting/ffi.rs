@@ -6,8 +6,8 @@
 //! pipeline depth 16; redis-server took 2.5.
 //!
 //! What must hold:
-//! - A [`CallContext`] is reachable through [`OPEN`] only while [`open`] runs. [`open`] borrows it mutably for
-//!   that time, so no other code uses it. A script stays on the thread that runs it.
+//! - A [`CallContext`] is reachable through [`OPEN`] only while [`open`] runs. [`open`] borrows it mutably
+//!   for that time, so no other code uses it. A script stays on the thread that runs it.
 //! - Only Lua calls the functions here, with a valid state. They never run within each other, except that
 //!   [`run_script`] runs the script that calls the others. [`run_script`] holds no part of the context
 //!   meanwhile. No command that a script calls runs a script.

@@ -79,8 +79,8 @@ pub(in crate::keyspace) struct Entry {
     pointer: NonNull<u8>,
 }
 
-// SAFETY: an entry owns its allocation alone (invariant 1). It holds plain bytes, or a structure, which may go
-// to another thread, as the lines below check.
+// SAFETY: an entry owns its allocation alone (invariant 1). It holds plain bytes, or a structure, which may
+// go to another thread, as the lines below check.
 unsafe impl Send for Entry {}
 
 const _: fn() = || {
