@@ -82,6 +82,8 @@ pub mod upkeep;
 pub mod options;
 pub mod server;
 
+pub mod process;
+
 pub mod cli;
 
 pub mod guide;

@@ -5,32 +5,24 @@
 //! is one client from its first byte to its last, and [`conversation`] executes its requests. [`intake`] is
 //! its input, [`outflow`] its output, and [`buffers`] holds their memory. [`slack`] gives unused memory back.
 //! [`lookout`] makes sure that one long request delays no other client, and [`shutdown`] ends everything in
-//! order. [`log`] prints lines for people and tools, and
-//! [`metrics`] reports to monitoring tools.
+//! order. [`metrics`] reports to monitoring tools.
 //!
 //! A [`Server`] is an instance with its sockets and its threads. A process may start several of them, and
-//! stop them again. [`process`] runs the one server of the program `keyfast`. For it, it changes the whole
-//! process: its directory, its log, its signals, its limits. [`daemon`], [`supervision`] and [`title`] belong
-//! to that.
+//! stop them again.
 
 mod buffers;
 mod carrier;
 mod conversation;
-mod daemon;
 mod intake;
 mod listener;
-pub mod log;
 mod lookout;
 mod metrics;
 mod outflow;
-mod process;
 mod rota;
 mod runner;
-mod shutdown;
+pub(crate) mod shutdown;
 mod slack;
 mod suites;
-mod supervision;
-mod title;
 mod tls;
 mod unix;
 mod wire;
@@ -59,8 +51,6 @@ use metrics::Metrics;
 use rota::Rota;
 use shutdown::Signals;
 
-pub use process::run;
-
 /// Stack of a thread: deeply nested scripts need more than the default of two MiB. Only the used part takes
 /// memory.
 const STACK_BYTES: usize = 8 << 20;
@@ -74,8 +64,8 @@ const THREADS_PATIENCE: Duration = Duration::from_secs(10);
 /// files. A caller ends it by [`stop`](Self::stop): without that, the thread that writes its log goes on.
 #[derive(Debug)]
 pub struct Server {
-    instance: Arc<Instance>,
-    runtime: Runtime,
+    pub(crate) instance: Arc<Instance>,
+    pub(crate) runtime: Runtime,
     /// Its clients, in the order in which they are served.
     rota: Arc<Rota>,
     metrics: Metrics,
@@ -102,7 +92,7 @@ impl Server {
     }
 
     /// Opens the sockets of a server, so that no other server takes the ports. Accepts no clients yet.
-    fn open(
+    pub(crate) fn open(
         startup: Startup,
         (runtime, rota): (Runtime, Arc<Rota>),
         make_effective: MakeEffective,
@@ -131,7 +121,7 @@ impl Server {
     }
 
     /// Loads the data, from the log or from the last snapshot.
-    fn load(&self) -> Result<(), String> {
+    pub(crate) fn load(&self) -> Result<(), String> {
         let instance = &self.instance;
         instance.tidy_up_files();
         self.runtime.block_on(async {
@@ -165,7 +155,7 @@ impl Server {
         Ok(())
     }
 
-    fn let_clients_in(&mut self) {
+    pub(crate) fn let_clients_in(&mut self) {
         let Some(listeners) = self.listeners.take() else { return };
         // A tool that reads the log line may ask at once whether clients are accepted.
         self.metrics.set_ready(true);
@@ -187,13 +177,13 @@ impl Server {
     }
 
     /// Waits like [`wait`](Self::wait), but a signal can end the server, too. Returns what has ended it.
-    fn wait_for_signal(&self, signals: Signals) -> ShutdownRequest {
+    pub(crate) fn wait_for_signal(&self, signals: Signals) -> ShutdownRequest {
         self.runtime.block_on(shutdown::wait(Some(signals), &self.instance))
     }
 
     /// Accepts no more clients, and disconnects the others after their replies. Returns whether the log, if
     /// there is one, is durable then.
-    fn drain(&mut self) -> bool {
+    pub(crate) fn drain(&mut self) -> bool {
         self.metrics.set_ready(false);
         let Server { runtime, accepting, instance, .. } = self;
         runtime.block_on(async {
@@ -225,7 +215,7 @@ impl Server {
 
     /// Leaves the memory to the system, which takes it back at once when the process ends. Freeing millions
     /// of keys one by one would take seconds.
-    fn abandon(self) {
+    pub(crate) fn abandon(self) {
         let Server { instance, runtime, .. } = self;
         std::mem::forget(instance);
         // No running task has work that must be finished.
@@ -234,7 +224,7 @@ impl Server {
 }
 
 /// The number of threads: `io-threads`, or the number of cores that this process may use.
-fn threads(config: &Config) -> usize {
+pub(crate) fn threads(config: &Config) -> usize {
     match config.io_threads.size() {
         0 => available_parallelism().map_or(1, usize::from),
         threads => threads,
@@ -249,7 +239,7 @@ fn long_threads(threads: usize) -> usize {
 
 /// The threads that serve clients, and the clients that they serve. A single thread has the multi-thread
 /// scheduler, too: only that can hand over a thread's clients.
-fn runtime(config: &Config) -> Result<(Runtime, Arc<Rota>), String> {
+pub(crate) fn runtime(config: &Config) -> Result<(Runtime, Arc<Rota>), String> {
     let threads = threads(config);
     let built = try_threads(threads + SPARE_THREADS).and_then(|()| build_runtime(threads));
     built.map_err(|error| match error.kind() {

@@ -108,7 +108,7 @@ struct LongQueue {
 pub(super) type Serve = fn(Arc<Task>) -> bool;
 
 /// All clients of a server, in the order in which they are served.
-pub(super) struct Rota {
+pub(crate) struct Rota {
     queue: Mutex<Queue>,
     long: Mutex<LongQueue>,
     /// Notifies a thread for long requests.

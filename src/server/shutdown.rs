@@ -24,19 +24,19 @@ const GLANCE: Duration = Duration::from_millis(5);
 const SCRIPT_GLANCE: Duration = Duration::from_millis(10);
 
 /// The signals that end the server.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 /// Listens for SIGTERM and SIGINT, from now on.
-pub(super) fn signals() -> io::Result<Signals> {
+pub(crate) fn signals() -> io::Result<Signals> {
     Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
 }
 
 /// Makes writes above the limit of file sizes an error, instead of a signal that ends the process. The server
 /// continues and logs the error, as on a full disk.
-pub(super) fn survive_file_size_limit() -> io::Result<()> {
+pub(crate) fn survive_file_size_limit() -> io::Result<()> {
     // Once a program listens for a signal, the system never takes its default action again.
     signal(SignalKind::from_raw(libc::SIGXFSZ)).map(|_| ())
 }
@@ -56,7 +56,7 @@ impl Signals {
 ///
 /// While the log's first base is being written, no file has the data. A signal that comes then ends the
 /// server when the base is complete: a supervisor sends it once.
-pub(super) async fn wait(mut signals: Option<Signals>, instance: &Arc<Instance>) -> ShutdownRequest {
+pub(crate) async fn wait(mut signals: Option<Signals>, instance: &Arc<Instance>) -> ShutdownRequest {
     let mut postponed = None;
     loop {
         let signalled = async {
@@ -166,14 +166,14 @@ async fn prepare(instance: &Arc<Instance>, request: &ShutdownRequest) -> Prepare
 }
 
 /// Whether the request ends the server even if the last changes cannot be brought to the disk.
-pub(super) fn accepts_losses(request: &ShutdownRequest) -> bool {
+pub(crate) fn accepts_losses(request: &ShutdownRequest) -> bool {
     request.is_forced || request.saving == Saving::No
 }
 
 /// Disconnects every client once it has its replies. The log is on the disk before the first one is
 /// disconnected: the client that sent SHUTDOWN may take its closed connection as a sign that its data are
 /// safe. Returns whether the log is on the disk at the end.
-pub(super) async fn drain(instance: &Instance) -> bool {
+pub(crate) async fn drain(instance: &Instance) -> bool {
     if instance.persistence.aof.is_on() {
         tracing::info!("Calling fsync() on the AOF file.");
     }

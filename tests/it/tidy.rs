@@ -85,7 +85,7 @@ fn unsafe_is_in_seven_rooms() {
         "src/resident.rs",
         "src/scripting/ffi.rs",
         "src/scripting/interpreter.rs",
-        "src/server/title.rs",
+        "src/process/title.rs",
     ];
     let keyword = ["unsafe", " "].concat();
     for (path, text) in sources(&root().join("src")) {

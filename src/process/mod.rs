@@ -1,5 +1,10 @@
-//! The one server of the program `keyfast`, and its changes to the whole process: directory, log, signals,
-//! limits, daemon and supervisor.
+//! The one server of the program `keyfast`, and its changes to the whole process: directory, limits, [`log`],
+//! [`daemon`], [`supervision`] and [`title`].
+
+mod daemon;
+mod log;
+mod supervision;
+mod title;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,11 +15,11 @@ use crate::config::Config;
 use crate::files;
 use crate::options::Startup;
 use crate::resident;
+use crate::server::{Server, runtime, shutdown, threads};
 
-use super::daemon::{Caller, PidFile};
-use super::supervision::Supervisor;
-use super::title::Title;
-use super::{Server, log, runtime, shutdown, threads};
+use daemon::{Caller, PidFile};
+use supervision::Supervisor;
+use title::Title;
 
 /// Serves until a signal or a client ends the process.
 ///
