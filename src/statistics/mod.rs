@@ -2,9 +2,10 @@
 //! events that took long.
 //!
 //! What is counted with every batch of requests is counted by each thread in a share of its own, so that
-//! threads never write to the same cache line; readers add the shares up. A share takes memory for the commands
-//! that its thread has run. [`commands`] counts the use of each command, [`errors`] the kinds of errors; [`command_log`] keeps the slowest and the longest requests,
-//! [`latency`] the longest events, and [`hot_keys`] the keys that take most.
+//! threads never write to the same cache line; readers add the shares up. A share takes memory for the
+//! commands that its thread has run. [`commands`] counts the use of each command, [`errors`] the kinds of
+//! errors; [`command_log`] keeps the slowest and the longest requests, [`latency`] the longest events, and
+//! [`hot_keys`] the keys that take most.
 
 pub mod command_log;
 pub mod commands;

@@ -123,8 +123,8 @@ static OWN_NAMES: LazyLock<Arc<NameTable>> = LazyLock::new(|| Arc::new(new_names
 /// case. An empty new name removes the command.
 pub type Renamed = Vec<(String, Vec<u8>)>;
 
-/// The names by which a server finds its commands after these were renamed. All servers that rename none share
-/// one table.
+/// The names by which a server finds its commands after these were renamed. All servers that rename none
+/// share one table.
 pub fn names(renamed: &[(String, Vec<u8>)]) -> Arc<NameTable> {
     if renamed.is_empty() { Arc::clone(&OWN_NAMES) } else { Arc::new(new_names(renamed)) }
 }
