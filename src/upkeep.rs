@@ -1,8 +1,8 @@
 //! Periodic work of an instance, whether clients send requests or not.
 //!
-//! Each instance has some tasks of the runtime in which it is [started](start), and no thread. They wait on
-//! the runtime's timers, and while the instance [sleeps](crate::instance::Sleep) on none: then only a key that
-//! expires has one. So a thousand idle instances cost their memory alone.
+//! Each instance has some tasks of the runtime in which they were [started](start), and no thread. They wait
+//! on the runtime's timers. While the instance [sleeps](crate::instance::Sleep), only the key that expires
+//! next has a timer. So a thousand idle instances cost their memory alone.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

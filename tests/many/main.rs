@@ -35,9 +35,9 @@ const MANY: usize = 1000;
 /// What an idle instance takes at most.
 const IDLE_BYTES_MAX: usize = 16 << 10;
 
-/// What may be left of all instances together when they have gone: each thread keeps some memory for the next
-/// request, and counts what it has taken a little late.
-const LEFT_BYTES_MAX: usize = 64 << 10;
+/// What may be left of all instances together when they have gone: 131 bytes each. Most of it is the queue of
+/// the runtime, in which all their tasks once were. Each thread keeps some memory for the next request, too.
+const LEFT_BYTES_MAX: usize = 128 << 10;
 
 /// Lets one test run at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -293,15 +293,21 @@ fn few_shards_hold_many_keys() {
 fn instances_that_go_give_their_memory_back() {
     let _alone = alone();
     let common = Common::new();
+    let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
     let use_and_drop = |count: usize| {
-        let instances: Vec<_> = (0..count).map(|_| common.instance()).collect();
-        let of_one = |(instance, account): &(Arc<Instance>, Arc<Account>)| {
-            use_everything(instance);
-            account.used_bytes()
-        };
-        let used: Vec<_> = instances.iter().map(of_one).collect();
-        instances.into_iter().for_each(|(instance, account)| account.charge(|| drop(instance)));
-        used
+        runtime.block_on(async {
+            let kept: Vec<_> = (0..count).map(|_| common.kept()).collect();
+            let of_one = |kept: &Kept| {
+                use_everything(&kept.instance);
+                kept.account.used_bytes()
+            };
+            let used: Vec<_> = kept.iter().map(of_one).collect();
+            let gone: Vec<_> = kept.iter().map(|kept| Arc::downgrade(&kept.instance)).collect();
+            drop(kept);
+            // The runtime ends the periodic work.
+            wait_until(|| gone.iter().all(|gone| gone.strong_count() == 0)).await;
+            used
+        })
     };
     // What a thread keeps for the next request is there before.
     use_and_drop(1);
