@@ -29,7 +29,7 @@ impl Instance {
     }
 
     /// Bytes that were taken from the allocator.
-    fn taken_bytes(&self) -> usize {
+    pub(super) fn taken_bytes(&self) -> usize {
         taken_bytes(self.account.as_deref())
     }
 
