@@ -33,8 +33,9 @@ impl Instance {
         taken_bytes(self.account.as_deref())
     }
 
-    /// Whether these are more than a limit. It costs some instructions, and no thread waits for another.
-    #[inline]
+    /// Whether these are more than a limit. It costs some instructions, and no thread waits for another. Most
+    /// servers have no limit, so it is not inlined into the way of each request.
+    #[inline(never)]
     pub fn takes_more_than(&self, limit_bytes: usize) -> bool {
         match &self.account {
             None => allocator::uses_more_than(limit_bytes),
