@@ -35,6 +35,8 @@ const MANY: usize = 1000;
 /// What an idle instance takes at most.
 const IDLE_BYTES_MAX: usize = 16 << 10;
 
+/// When the keys of these tests expire. Until then an instance falls asleep, unless the machine is very busy.
+const EXPIRY: Duration = Duration::from_millis(4000);
 /// What may be left of all instances together when they have gone: 131 bytes each. Most of it is the queue of
 /// the runtime, in which all their tasks once were. Each thread keeps some memory for the next request, too.
 const LEFT_BYTES_MAX: usize = 128 << 10;
@@ -229,14 +231,14 @@ fn a_thousand_idle_instances_sleep_and_have_no_thread() {
         assert!(allocator::used_bytes() - bytes_before <= MANY * IDLE_BYTES_MAX);
 
         // A command wakes its own instance, and a key that expires does.
-        let mut client = Client::of(&kept[7].instance);
+        let (mut client, set_at) = (Client::of(&kept[7].instance), Instant::now());
         assert_eq!(client.say("SET k v PX 4000"), "+OK\r\n");
         assert!(!kept[7].instance.sleep.is_asleep());
         wait_until(|| kept[7].instance.sleep.is_asleep()).await;
         sleep(Duration::from_millis(200)).await;
         assert_eq!(kept.iter().filter(|kept| !kept.instance.sleep.is_asleep()).count(), 0);
         let keys = || kept[7].instance.keyspace.begin_all(0).expect("no client").database_size().keys;
-        assert_eq!(keys(), 1);
+        assert!(keys() == 1 || set_at.elapsed() >= EXPIRY);
         wait_until(|| keys() == 0).await;
         wait_until(|| kept[7].instance.sleep.is_asleep()).await;
         let tells = client.say("INFO stats");
@@ -282,11 +284,12 @@ fn a_lock_passes_to_the_client_that_waits_for_it_while_its_instance_sleeps() {
     runtime.block_on(async {
         let kept = common.kept();
         let (mut holder, mut waiting) = (Client::of(&kept.instance), Client::of(&kept.instance));
+        let taken_at = Instant::now();
         assert!(holder.say("LOCK ACQUIRE lock one PX 4000").starts_with(":"));
         waiting.say("LOCK ACQUIRE lock two PX 60000 WAIT 60000");
         let waiter = Arc::clone(&waiting.session.blocked.as_ref().expect("it waits").waiter);
         wait_until(|| kept.instance.sleep.is_asleep()).await;
-        assert!(!waiter.has_ended());
+        assert!(!waiter.has_ended() || taken_at.elapsed() >= EXPIRY);
         wait_until(|| waiter.has_ended()).await;
         assert!(matches!(waiter.end(), Some(Outcome::Served(..))));
         kept.instance.keyspace.unblock(&waiter);
