@@ -1,7 +1,7 @@
 //! What the instances of a process share: work that needs a thread, but not one for each instance.
 //!
-//! An instance borrows from its host what it needs now and then, so an idle one has no thread. It is the
-//! smaller for it, too: see `Scale`, in the room of instances. What serves sockets is far above, in `server`.
+//! An instance borrows from its host what it needs now and then, so an idle one has no thread. [`freeing`] is
+//! the thread that frees large garbage.
 
 mod freeing;
 

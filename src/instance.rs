@@ -136,8 +136,8 @@ pub struct Scale {
     pub threads: usize,
     /// Shards of its keyspace: a power of two, at most [`SHARDS_MAX`].
     pub shards: usize,
-    /// The account that its memory is counted on. `None` if it is the only instance of its process: all
-    /// memory of the process is its memory then.
+    /// The account on which its memory is counted. `None` if it is the only instance of its process: then all
+    /// memory of the process is its memory.
     pub account: Option<Arc<Account>>,
 }
 

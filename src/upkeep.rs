@@ -1,8 +1,8 @@
 //! Periodic work of an instance, whether clients send requests or not.
 //!
-//! Each instance has some tasks of the runtime in which it is [started](start), and no thread. They wait on
-//! the runtime's timers, and while the instance [sleeps](crate::instance::Sleep) on none: then only a key
-//! that expires has one. So a thousand idle instances cost their memory alone.
+//! Each instance has some tasks of the runtime in which they were [started](start), and no thread. They wait
+//! on the runtime's timers. While the instance [sleeps](crate::instance::Sleep), only the key that expires
+//! next has a timer. So a thousand idle instances cost their memory alone.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -63,6 +63,7 @@ async fn free_expired_keys(instance: Arc<Instance>) {
     let mut sweep = Sweep::default();
     loop {
         instance.host.note_visit();
+        let wakings = instance.sleep.wakings();
         let pace = instance.sweep_pace();
         let wait = match instance.frees_expired() {
             true => instance
@@ -75,11 +76,11 @@ async fn free_expired_keys(instance: Arc<Instance>) {
         }
         let comes = instance.frees_expired() && !instance.clock.read().is_frozen;
         let Some(next_ms) = instance.keyspace.sweep_at_ms().filter(|_| comes) else {
-            instance.sleep.woken().await;
+            instance.sleep.woken(wakings).await;
             continue;
         };
         let left = Duration::from_millis(next_ms).saturating_sub(instance.clock.since_epoch());
-        let is_over = timeout(left.clamp(wait, LOOK_AGAIN), instance.sleep.woken()).await.is_err();
+        let is_over = timeout(left.clamp(wait, LOOK_AGAIN), instance.sleep.woken(wakings)).await.is_err();
         if is_over && left <= LOOK_AGAIN {
             // What expires may have consequences that take time, such as a snapshot.
             instance.stir();
@@ -118,6 +119,7 @@ async fn keep_time(instance: Arc<Instance>) {
     loop {
         let now = ticks.tick().await;
         instance.host.note_visit();
+        let wakings = instance.sleep.wakings();
         if instance.pauses_cron.load(Ordering::Relaxed) {
             continue;
         }
@@ -140,7 +142,7 @@ async fn keep_time(instance: Arc<Instance>) {
         });
         last = now;
         if sleeps {
-            instance.sleep.woken().await;
+            instance.sleep.woken(wakings).await;
             last = Instant::now();
             ticks.reset();
         }
@@ -181,8 +183,9 @@ async fn close_clients(instance: Arc<Instance>) {
     loop {
         ticks.tick().await;
         instance.host.note_visit();
+        let wakings = instance.sleep.wakings();
         if instance.sleep.is_asleep() {
-            instance.sleep.woken().await;
+            instance.sleep.woken(wakings).await;
             ticks.reset();
             continue;
         }

@@ -129,8 +129,10 @@ fn new_catalog() -> Catalog {
     catalog
 }
 
-/// All commands, some of them renamed. Instances that rename none share what this returns. Others that
-/// rename the same ones share it by its clones.
+/// All commands, some of them renamed. Instances that rename none share what this returns. Others that rename
+/// the same ones share it by its clones.
 pub fn known(renamed: &[(String, Vec<u8>)]) -> KnownCommands {
+    // The memory of the table then belongs to no instance.
+    facts::lookup::make_table();
     KnownCommands { catalog: catalog(), names: facts::lookup::names(renamed) }
 }

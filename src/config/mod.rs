@@ -66,6 +66,8 @@ pub struct Parameter {
     pub origin: Origin,
     /// When it can be set.
     pub changes: Changes,
+    /// Whose it is, if it has an effect.
+    pub owner: Owner,
     /// Whether the short help shows it.
     pub is_essential: bool,
     /// Whether its value is hidden from MONITOR and SLOWLOG.
@@ -101,6 +103,16 @@ pub enum Changes {
     Protected,
     /// By CONFIG SET as well.
     Anytime,
+}
+
+/// Whose a parameter is. It matters where a process has several instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The process's: its title, its log, its signals, its threads. Only the program's own server, or the
+    /// caller that makes the instances, follows it.
+    Process,
+    /// The instance's, with its sockets: each has a value of its own.
+    Instance,
 }
 
 /// Where a parameter's value is stored.
@@ -159,6 +171,7 @@ impl Parameter {
         unit: "",
         origin: Origin::Redis,
         changes: Changes::Anytime,
+        owner: Owner::Instance,
         is_essential: false,
         is_secret: false,
         is_hidden: false,

@@ -29,17 +29,21 @@ impl Instance {
     }
 
     /// Bytes that were taken from the allocator.
-    fn taken_bytes(&self) -> usize {
+    pub(super) fn taken_bytes(&self) -> usize {
         taken_bytes(self.account.as_deref())
     }
 
-    /// Whether these are more than a limit. It costs some instructions, and no thread waits for another.
-    #[inline]
+    /// Whether these are more than a limit. It costs some instructions, and no thread waits for another. No
+    /// instance takes more than its process, so mostly one look at the process is enough.
+    #[inline(always)]
     pub fn takes_more_than(&self, limit_bytes: usize) -> bool {
-        match &self.account {
-            None => allocator::uses_more_than(limit_bytes),
-            Some(account) => account.uses_more_than(limit_bytes),
-        }
+        allocator::uses_more_than(limit_bytes) && self.takes_it_itself(limit_bytes)
+    }
+
+    /// Whether it is this instance that takes more than a limit, and not another one of its process.
+    #[cold]
+    fn takes_it_itself(&self, limit_bytes: usize) -> bool {
+        self.account.as_ref().is_none_or(|account| account.uses_more_than(limit_bytes))
     }
 
     /// Does work for this instance: what it takes from the allocator and gives back is the instance's.

@@ -101,6 +101,7 @@ impl Instance {
             fencing: self.keyspace.fencing().last(),
             is_in_background,
             now_s: clock::system_s(),
+            taken_bytes: self.taken_bytes(),
         }
     }
 

@@ -10,7 +10,7 @@
 //! of the two comes first, and the other one sees it.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
@@ -20,6 +20,8 @@ use super::Instance;
 #[derive(Debug, Default)]
 pub struct Sleep {
     is_asleep: AtomicBool,
+    /// How often it has woken up.
+    wakings: AtomicU64,
     woken: Notify,
 }
 
@@ -30,12 +32,17 @@ impl Sleep {
         self.is_asleep.load(Ordering::Relaxed)
     }
 
-    /// Waits until the instance is awake.
-    pub async fn woken(&self) {
+    /// How often the instance has woken up. Read before a look at what there is to do.
+    pub fn wakings(&self) -> u64 {
+        self.wakings.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the instance has woken up more often than that, though it may sleep again.
+    pub async fn woken(&self, wakings: u64) {
         loop {
             let mut woken = pin!(self.woken.notified());
             woken.as_mut().enable();
-            if !self.is_asleep.load(Ordering::SeqCst) {
+            if self.wakings() != wakings {
                 return;
             }
             woken.await;
@@ -58,6 +65,7 @@ impl Instance {
         self.clients.follow_clock();
         self.keyspace.follow_clock();
         self.sleep.is_asleep.store(false, Ordering::SeqCst);
+        self.sleep.wakings.fetch_add(1, Ordering::SeqCst);
         self.sleep.woken.notify_waiters();
     }
 

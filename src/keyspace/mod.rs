@@ -78,9 +78,9 @@ pub use transaction::{
     Everything, Expiry, Facts, Hold, HoldsSome, Missing, NotEverything, Transaction, Walk,
 };
 
-/// The shards of a keyspace for many keys, and the most that one may have. In a prototype with 8 million
-/// keys the longest insert while tables grow was 343 ms with one shard and 0.55 ms with 1,024. With 4,096
-/// shards reads became 5–10% slower.
+/// The shards of a keyspace for many keys, and the most that one may have. In a prototype with 8 million keys
+/// the longest insert while tables grow was 343 ms with one shard and 0.55 ms with 1,024. With 4,096 shards
+/// reads became 5–10% slower.
 pub const SHARDS_MAX: usize = 1024;
 
 /// A shard of this keyspace, without and with its lock.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use super::file::Target;
 use super::rdb::{Form, Writer};
 use super::{Changes, Ended};
-use crate::allocator;
 use crate::dump::{VERSION, VERSION_WITH_FIELD_EXPIRIES};
 use crate::keyspace::{Everything, SavedKey, Slice, Snapshot, Transaction, Use, Walk, records};
 use crate::scripting::functions::Library;
@@ -43,6 +42,8 @@ pub struct Plan {
     pub is_in_background: bool,
     /// The time, in seconds since 1970.
     pub now_s: u64,
+    /// Bytes that the instance has taken from the allocator.
+    pub taken_bytes: usize,
 }
 
 /// The purpose of a snapshot.
@@ -138,7 +139,7 @@ impl Job {
         walk: &mut Walk<impl DerefMut<Target = Transaction<'a>>>,
         goes_on: &mut impl FnMut(usize) -> bool,
     ) -> Result<(), Stop> {
-        let Plan { purpose, form, use_kept, libraries, fencing, now_s, .. } = &self.plan;
+        let Plan { purpose, form, use_kept, libraries, fencing, now_s, taken_bytes, .. } = &self.plan;
         let Some(form) = form else { return self.write_records(file, walk, goes_on) };
         let version = if self.snapshot.has_field_expiries { VERSION_WITH_FIELD_EXPIRIES } else { VERSION };
         let mut writer = Writer::begin(Synced { file, unsynced: 0 }, *form, version);
@@ -146,7 +147,7 @@ impl Job {
         writer.auxiliary(b"redis-ver", crate::REDIS_VERSION.as_bytes())?;
         writer.auxiliary(b"redis-bits", &number(usize::BITS as usize))?;
         writer.auxiliary(b"ctime", &number(*now_s as usize))?;
-        writer.auxiliary(b"used-mem", &number(allocator::used_bytes()))?;
+        writer.auxiliary(b"used-mem", &number(*taken_bytes))?;
         writer.auxiliary(b"aof-base", if *purpose == Purpose::Base { b"1" } else { b"0" })?;
         writer.auxiliary(FENCING, &number(*fencing as usize))?;
         for library in libraries {

@@ -123,14 +123,16 @@ impl Statistics {
 
     /// Counts a call of the command with this number, which took `nanos` nanoseconds.
     pub fn add_call(&self, command: usize, nanos: u64) {
-        self.add(Count::CommandsProcessed, 1);
-        self.add_usage(command, Usage { calls: 1, nanos, ..Usage::default() });
+        let share = self.share();
+        share.counts[Count::CommandsProcessed as usize].fetch_add(1, Ordering::Relaxed);
+        share.commands.of(command).add(Usage { calls: 1, nanos, ..Usage::default() });
     }
 
     /// Counts the calls that were tallied, which took `took` together.
     pub fn settle(&self, tally: &mut Tally, took: Duration) {
-        let calls = tally.settle(took, |command, usage| self.add_usage(command, usage));
-        self.add(Count::CommandsProcessed, calls);
+        let share = self.share();
+        let calls = tally.settle(took, |command, usage| share.commands.of(command).add(usage));
+        share.counts[Count::CommandsProcessed as usize].fetch_add(calls, Ordering::Relaxed);
     }
 
     /// The use of the command with this number.

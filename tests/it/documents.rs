@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use std::{env, fs};
 
 use keyfast::config::table::{FAMILIES, Family, inert};
-use keyfast::config::{Changes, Kind, Origin, Parameter, parameters};
+use keyfast::config::{Changes, Kind, Origin, Owner, Parameter, parameters};
 
 use crate::server::program;
 use crate::tools::installed;
@@ -146,6 +146,14 @@ most people need, `keyfast --help` shows all.
 Numbers of bytes may have a unit: `1k` is 1,000 bytes and `1kb` is 1,024; likewise `m`, `mb`, `g` and `gb`.
 ";
 
+const PROCESS_HEAD: &str = "
+## In a process with several servers
+
+A program that starts several servers, or instances without sockets, has these parameters once. Every other
+parameter has a value in each instance.
+
+";
+
 const INERT_HEAD: &str = "
 ## Parameters without an effect
 
@@ -184,6 +192,11 @@ fn page() -> String {
             ];
             let _ = writeln!(text, "| {} |", cells.join(" | "));
         }
+    }
+    text += PROCESS_HEAD;
+    let of_process = FAMILIES.iter().flat_map(|family| family.parameters);
+    for parameter in of_process.filter(|parameter| parameter.owner == Owner::Process) {
+        let _ = writeln!(text, "- `{}`", parameter.name);
     }
     text += INERT_HEAD;
     for Family { title, parameters } in inert::FAMILIES {

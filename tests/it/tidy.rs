@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use keyfast::commands::all;
+use keyfast::config::{Owner, parameters};
 
 /// Longest line of code or prose, in characters.
 const LINE_CHARACTERS_MAX: usize = 110;
@@ -335,6 +336,48 @@ fn collect_texts(path: &Path, found: &mut Vec<(String, String)>) {
     } else if ending.is_none_or(|ending| READ.contains(&&*ending)) {
         let name = path.strip_prefix(root()).expect("below the root").to_string_lossy().into_owned();
         found.push((name, fs::read_to_string(path).expect("a text")));
+    }
+}
+
+/// What runs once in a process, however many instances that has.
+const OF_THE_PROCESS: &[&str] = &[
+    "src/instance/oom_score.rs",
+    "src/options",
+    "src/server/daemon.rs",
+    "src/server/log.rs",
+    "src/server/process.rs",
+    "src/server/supervision.rs",
+    "src/server/title.rs",
+];
+
+/// What serves sockets: it sees its process, and its instance.
+const OF_A_SERVER: &[&str] = &["src/server"];
+
+/// The configuration itself, which reads some fields for others.
+const OF_THE_TABLE: &[&str] = &["src/config"];
+
+#[test]
+fn a_parameter_belongs_to_what_reads_it() {
+    let sources = sources(&root().join("src"));
+    let is_below = |path: &Path, rooms: &[&str]| rooms.iter().any(|room| path.starts_with(root().join(room)));
+    for parameter in parameters().filter(|parameter| !parameter.is_inert()) {
+        let field = format!("config.{}", parameter.name.replace('-', "_"));
+        let is_end = |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
+        let reads = |text: &str| text.split(&field).skip(1).any(is_end);
+        let readers = || sources.iter().filter(|(path, text)| !is_below(path, OF_THE_TABLE) && reads(text));
+        let outside = |rooms: &[&str]| readers().find(|(path, _)| !is_below(path, rooms));
+        match parameter.owner {
+            Owner::Process => {
+                let outside = outside(&[OF_THE_PROCESS, OF_A_SERVER].concat());
+                assert!(outside.is_none(), "{} is the process's: {outside:?}", parameter.name);
+            }
+            Owner::Instance => {
+                // What has no reader is read by the configuration, as is the directory of the files.
+                let is_read = parameter.name != "dir" && readers().next().is_some();
+                let is_read_outside = outside(OF_THE_PROCESS).is_some();
+                assert!(!is_read || is_read_outside, "{} is the process's", parameter.name);
+            }
+        }
     }
 }
 

@@ -117,6 +117,11 @@ static TABLE: LazyLock<Box<[Registered]>> = LazyLock::new(|| {
     all().map(|command| Registered::new(command, &mut next_number)).collect()
 });
 
+/// Makes the table of commands, unless it is there.
+pub fn make_table() {
+    LazyLock::force(&TABLE);
+}
+
 /// The names that the commands have by themselves.
 static OWN_NAMES: LazyLock<Arc<NameTable>> = LazyLock::new(|| Arc::new(new_names(&[])));
 

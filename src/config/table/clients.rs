@@ -2,7 +2,7 @@
 
 use crate::REDIS_VERSION;
 
-use super::super::{Changes, Field, Kind, Origin, Parameter, Place};
+use super::super::{Changes, Field, Kind, Origin, Owner, Parameter, Place};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
@@ -31,6 +31,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 0, max: 128 },
         unit: "threads",
         changes: Changes::AtStart,
+        owner: Owner::Process,
         place: Place::Field(|config| Field::Integer(&config.io_threads)),
         ..Parameter::DEFAULTS
     },

@@ -1,6 +1,6 @@
 //! What the server logs, measures and publishes about itself and its keys.
 
-use super::super::{Changes, Field, Kind, Origin, Parameter, Place};
+use super::super::{Changes, Field, Kind, Origin, Owner, Parameter, Place};
 use super::words::{LOG_FORMATS, LOG_LEVELS};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
@@ -10,6 +10,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "notice",
         kind: Kind::Choice(LOG_LEVELS),
         is_essential: true,
+        owner: Owner::Process,
         place: Place::Field(|config| Field::Choice(&config.loglevel)),
         ..Parameter::DEFAULTS
     },
@@ -19,6 +20,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "",
         kind: Kind::Path,
         changes: Changes::AtStart,
+        owner: Owner::Process,
         place: Place::Field(|config| Field::Text(&config.logfile)),
         ..Parameter::DEFAULTS
     },
@@ -29,6 +31,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Choice(LOG_FORMATS),
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
+        owner: Owner::Process,
         place: Place::Field(|config| Field::Choice(&config.log_format)),
         ..Parameter::DEFAULTS
     },

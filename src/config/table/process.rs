@@ -1,6 +1,6 @@
 //! How the process starts, how it is supervised, and how it ends.
 
-use super::super::{Changes, Field, Kind, Origin, Parameter, Place};
+use super::super::{Changes, Field, Kind, Origin, Owner, Parameter, Place};
 use super::words::{OOM_SCORE_ADJUSTMENTS, SHUTDOWN_WORDS, SUPERVISORS};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
@@ -10,6 +10,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "no",
         kind: Kind::Flag,
         changes: Changes::AtStart,
+        owner: Owner::Process,
         place: Place::Field(|config| Field::Flag(&config.daemonize)),
         ..Parameter::DEFAULTS
     },
@@ -19,6 +20,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "",
         kind: Kind::Path,
         changes: Changes::AtStart,
+        owner: Owner::Process,
         place: Place::Field(|config| Field::Text(&config.pidfile)),
         ..Parameter::DEFAULTS
     },
@@ -28,6 +30,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "no",
         kind: Kind::Choice(SUPERVISORS),
         changes: Changes::AtStart,
+        owner: Owner::Process,
         place: Place::Field(|config| Field::Choice(&config.supervised)),
         ..Parameter::DEFAULTS
     },
@@ -38,6 +41,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "yes",
         kind: Kind::Flag,
         changes: Changes::AtStart,
+        owner: Owner::Process,
         place: Place::Field(|config| Field::Flag(&config.set_proc_title)),
         ..Parameter::DEFAULTS
     },
@@ -46,6 +50,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "The title: variables are title (the program's name), listen-addr, config-file, port, tls-port, unixsocket",
         default: "{title} {listen-addr} {server-mode}",
         kind: Kind::Title,
+        owner: Owner::Process,
         place: Place::Field(|config| Field::Text(&config.proc_title_template)),
         ..Parameter::DEFAULTS
     },
@@ -54,6 +59,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "What SIGINT does: default, or some of save, nosave, now, force",
         default: "default",
         kind: Kind::Words(SHUTDOWN_WORDS),
+        owner: Owner::Process,
         place: Place::Field(|config| Field::Integer(&config.shutdown_on_sigint)),
         ..Parameter::DEFAULTS
     },
@@ -62,6 +68,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "What SIGTERM does: default, or some of save, nosave, now, force",
         default: "default",
         kind: Kind::Words(SHUTDOWN_WORDS),
+        owner: Owner::Process,
         place: Place::Field(|config| Field::Integer(&config.shutdown_on_sigterm)),
         ..Parameter::DEFAULTS
     },
@@ -79,6 +86,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "Adjust the score by which Linux chooses a process to kill: relative to the score at start (yes) or absolute",
         default: "no",
         kind: Kind::ChoiceWithSynonym { words: OOM_SCORE_ADJUSTMENTS, synonym: 2 },
+        owner: Owner::Process,
         place: Place::Field(|config| Field::Choice(&config.oom_score_adj)),
         ..Parameter::DEFAULTS
     },
@@ -87,6 +95,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "Three adjustments: primary, replica, child; only the first is used",
         default: "0 200 800",
         kind: Kind::Scores,
+        owner: Owner::Process,
         place: Place::Field(|config| Field::Text(&config.oom_score_adj_values)),
         ..Parameter::DEFAULTS
     },
@@ -97,6 +106,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Flag,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
+        owner: Owner::Process,
         place: Place::Field(|config| Field::Flag(&config.ignore_unsupported)),
         ..Parameter::DEFAULTS
     },
