@@ -7,8 +7,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use keyfast::allocator::{self, Counted};
-use keyfast::values::tree::{Map, Ranking, Remains, Sequence};
+use keyfast::internals::allocator::{self, Counted};
+use keyfast::internals::values::tree::{Map, Ranking, Remains, Sequence};
 
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
-use keyfast::keyspace::{Expiry, Keyspace, Shape};
-use keyfast::resp::{Limits, Protocol, Reply, RequestReader, Sent, tree};
-use keyfast::types;
-use keyfast::types::strings::Text;
+use keyfast::internals::keyspace::{Expiry, Keyspace, Shape};
+use keyfast::internals::resp::{Limits, Protocol, Reply, RequestReader, Sent, tree};
+use keyfast::internals::types;
+use keyfast::internals::types::strings::Text;
 use redis_protocol::resp2::decode::{decode, decode_range};
 use redis_protocol::resp2::encode::encode;
 use redis_protocol::resp2::types::OwnedFrame;

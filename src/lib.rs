@@ -23,67 +23,72 @@
 /// all here, as `tests/it/version.rs` finds. The parameter `redis-version` gives clients another one.
 pub const REDIS_VERSION: &str = "8.6.3";
 
-pub mod allocator;
-pub mod bits;
-pub mod cancel;
-pub mod clock;
-pub mod digest;
-pub mod events;
-pub mod excerpt;
-pub mod files;
+mod allocator;
+mod bits;
+mod cancel;
+mod clock;
+mod digest;
+mod events;
+mod excerpt;
+mod files;
 mod flag_set;
-pub mod geo;
-pub mod glob;
-pub mod host_names;
-pub mod hyperloglog;
-pub mod lcs;
-pub mod long_double;
-pub mod name_table;
-pub mod progress;
-pub mod resident;
-pub mod resp;
+mod geo;
+mod glob;
+mod host_names;
+mod hyperloglog;
+mod lcs;
+mod long_double;
+mod name_table;
+mod progress;
+mod resident;
+mod resp;
 
-pub mod certificates;
-pub mod dump;
-pub mod values;
+mod certificates;
+mod dump;
+mod values;
 
-pub mod config;
-pub mod statistics;
+mod config;
+mod statistics;
 
-pub mod keyspace;
-pub mod types;
+mod keyspace;
+mod types;
 
-pub mod acl;
+mod acl;
 
-pub mod clients;
-pub mod faults;
-pub mod lens;
-pub mod pubsub;
-pub mod scripting;
-pub mod tracking;
+mod clients;
+mod faults;
+mod lens;
+mod pubsub;
+mod scripting;
+mod tracking;
 
-pub mod persistence;
+mod persistence;
 
-pub mod remote;
+mod remote;
 
-pub mod session;
+mod session;
 
-pub mod host;
-pub mod instance;
+mod host;
+mod instance;
 
-pub mod commands;
+mod commands;
 
-pub mod engine;
+mod engine;
 
-pub mod dispatch;
+mod dispatch;
 
-pub mod upkeep;
+mod upkeep;
 
-pub mod options;
-pub mod server;
+mod options;
+mod server;
 
-pub mod process;
+mod process;
 
-pub mod cli;
+mod cli;
+
+pub mod testing;
+
+#[doc(hidden)]
+pub mod internals;
 
 pub mod guide;

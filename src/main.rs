@@ -5,10 +5,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
-use keyfast::allocator::{self, Counted};
-use keyfast::cli;
-use keyfast::host_names;
-use keyfast::options::{Asked, parse};
+use keyfast::internals::allocator::{self, Counted};
+use keyfast::internals::cli;
+use keyfast::internals::host_names;
+use keyfast::internals::options::{Asked, parse};
 
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
@@ -32,7 +32,9 @@ fn main() -> ExitCode {
 
 fn obey(asked: Asked) -> Result<(), String> {
     match asked {
-        Asked::Serve(startup) => keyfast::process::run(*startup).map_err(|why| format!("keyfast: {why}")),
+        Asked::Serve(startup) => {
+            keyfast::internals::process::run(*startup).map_err(|why| format!("keyfast: {why}"))
+        }
         Asked::Print(text) => {
             // The reader may have closed the pipe early, such as `head`.
             let _ = io::stdout().write_all(text.as_bytes());

@@ -23,7 +23,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keyfast::progress;
+use keyfast::internals::progress;
 
 use load::{Load, Verb};
 use options::{Options, Part};

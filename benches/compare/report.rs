@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyfast::progress::{self, Indicator, Progress, Unit, beside_bar};
+use keyfast::internals::progress::{self, Indicator, Progress, Unit, beside_bar};
 
 use crate::options::Part;
 use crate::results::{self, Results, Run};

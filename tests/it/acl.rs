@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs};
 
-use keyfast::commands::facts::lookup::{find_full, own_names};
+use keyfast::internals::commands::facts::lookup::{find_full, own_names};
 use serde_json::Value;
 
 use crate::client::{Client, Reply, request};

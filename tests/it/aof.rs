@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keyfast::commands::execution::replay;
-use keyfast::commands::facts::Run;
-use keyfast::commands::{all, known};
-use keyfast::config::{Config, Parameter};
-use keyfast::instance::{Hooks, Instance};
+use keyfast::internals::commands::execution::replay;
+use keyfast::internals::commands::facts::Run;
+use keyfast::internals::commands::{all, known};
+use keyfast::internals::config::{Config, Parameter};
+use keyfast::internals::instance::{Hooks, Instance};
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use crate::client::{Client, request};

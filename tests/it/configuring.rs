@@ -506,7 +506,7 @@ fn a_file_that_cannot_be_rewritten_stays_as_it_was() {
 fn other_names_for_the_program_change_nothing_but_the_version_that_it_prints() {
     let folder = Folder::new("names");
     for (name, server) in [("redis-server", "Redis"), ("valkey-server", "Valkey")] {
-        let version = format!("{server} server v={} ", keyfast::REDIS_VERSION);
+        let version = format!("{server} server v={} ", keyfast::internals::REDIS_VERSION);
         let path = folder.file(name);
         std::os::unix::fs::symlink(program(), &path).unwrap();
         let output = Command::new(&path).arg("--version").output().unwrap();

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keyfast::REDIS_VERSION;
+use keyfast::internals::REDIS_VERSION;
 
 use crate::client::{Client, Reply, request};
 use crate::server::{PATIENCE, Server};

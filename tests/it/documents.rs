@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::{env, fs};
 
-use keyfast::config::table::{FAMILIES, Family, inert};
-use keyfast::config::{Changes, Kind, Origin, Owner, Parameter, parameters};
+use keyfast::internals::config::table::{FAMILIES, Family, inert};
+use keyfast::internals::config::{Changes, Kind, Origin, Owner, Parameter, parameters};
 
 use crate::server::program;
 use crate::tools::installed;

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::net::Ipv4Addr;
 
-use keyfast::options::{Asked, parse};
-use keyfast::server::Server;
+use keyfast::internals::options::{Asked, parse};
+use keyfast::internals::server::Server;
 
 use crate::aof::{files, wait_for_rewrite, wait_until};
 use crate::client::{Client, Reply};

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use keyfast::persistence::rdb::{Form, Writer};
+use keyfast::internals::persistence::rdb::{Form, Writer};
 
 use crate::client::{Client, Reply};
 use crate::folder::Folder;
@@ -227,8 +227,11 @@ fn numbers_to_fence_with_go_on_where_a_snapshot_says_whatever_the_clock_says() {
     const LAST: u64 = 9_000_000_000_000_000;
     let folder = Folder::new("fencing");
     let file = File::create(folder.file("dump.rdb")).unwrap();
-    let mut writer =
-        Writer::begin(file, Form { compresses: false, has_checksum: true }, keyfast::dump::VERSION);
+    let mut writer = Writer::begin(
+        file,
+        Form { compresses: false, has_checksum: true },
+        keyfast::internals::dump::VERSION,
+    );
     writer.auxiliary(b"keyfast-fencing", LAST.to_string().as_bytes()).unwrap();
     writer.finish().unwrap();
     let server = Server::start_with(&["--dir", &folder.file("")]);

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use keyfast::config::{Origin, Parameter, parameters};
+use keyfast::internals::config::{Origin, Parameter, parameters};
 
 use crate::client::{Client, Reply};
 use crate::server::{Server, is_redis};

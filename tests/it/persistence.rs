@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keyfast::persistence::rdb::{Item, Reader};
-use keyfast::values::Limits;
+use keyfast::internals::persistence::rdb::{Item, Reader};
+use keyfast::internals::values::Limits;
 
 use crate::client::{Client, Reply, request};
 use crate::damage::refused;

@@ -7,10 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keyfast::commands::all;
-use keyfast::commands::facts::lookup::{find_full, own_names};
-use keyfast::commands::facts::{Argument, ArgumentKind, Command, Flags, Group, Run};
-use keyfast::commands::unsupported::{self, Absent};
+use keyfast::internals::commands::all;
+use keyfast::internals::commands::facts::lookup::{find_full, own_names};
+use keyfast::internals::commands::facts::{Argument, ArgumentKind, Command, Flags, Group, Run};
+use keyfast::internals::commands::unsupported::{self, Absent};
 use serde_json::{Map, Value, json};
 
 use crate::client::{Client, Reply, words};

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use keyfast::commands::all;
-use keyfast::config::{Owner, parameters};
+use keyfast::internals::commands::all;
+use keyfast::internals::config::{Owner, parameters};
 
 /// Longest line of code or prose, in characters.
 const LINE_CHARACTERS_MAX: usize = 110;

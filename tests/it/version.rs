@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use keyfast::REDIS_VERSION;
-use keyfast::commands::facts::lookup::{find_full, own_names};
-use keyfast::commands::facts::{Argument, Command};
+use keyfast::internals::REDIS_VERSION;
+use keyfast::internals::commands::facts::lookup::{find_full, own_names};
+use keyfast::internals::commands::facts::{Argument, Command};
 use serde_json::Value;
 
 use crate::server::Server;

@@ -13,10 +13,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use keyfast::resp::{OwnedRequest, Protocol, Reply, Request};
-use keyfast::scripting::running::Killed;
-use keyfast::scripting::shebang::Flags;
-use keyfast::scripting::{Callable, Failure, Host, Interpreter, Invocation, Refused};
+use keyfast::internals::resp::{OwnedRequest, Protocol, Reply, Request};
+use keyfast::internals::scripting::running::Killed;
+use keyfast::internals::scripting::shebang::Flags;
+use keyfast::internals::scripting::{Callable, Failure, Host, Interpreter, Invocation, Refused};
 use libfuzzer_sys::fuzz_target;
 
 /// After so many looks at the time, which is after 100,000 instructions each, a script is killed.

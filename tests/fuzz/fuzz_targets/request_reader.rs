@@ -7,7 +7,7 @@
 
 #![no_main]
 
-use keyfast::resp::{Limits, ProtocolError, RequestReader};
+use keyfast::internals::resp::{Limits, ProtocolError, RequestReader};
 use libfuzzer_sys::fuzz_target;
 
 /// What came out of a stream: requests, and the error that ended it.

@@ -7,12 +7,12 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Instant;
 
-use keyfast::commands::known;
-use keyfast::config::{Config, Parameter};
-use keyfast::dump::strings::{write_length, write_string};
-use keyfast::dump::{CHECKSUM, VERSION};
-use keyfast::instance::{Hooks, Instance};
-use keyfast::types::strings::Text;
+use keyfast::internals::commands::known;
+use keyfast::internals::config::{Config, Parameter};
+use keyfast::internals::dump::strings::{write_length, write_string};
+use keyfast::internals::dump::{CHECKSUM, VERSION};
+use keyfast::internals::instance::{Hooks, Instance};
+use keyfast::internals::types::strings::Text;
 
 use crate::aof::{ALWAYS, increment, load, serve, wait_until};
 use crate::client::{Client, request};
@@ -129,7 +129,11 @@ fn f12_a_damaged_snapshot_is_refused_in_one_line() {
     for (key, value) in [("text", "v"), ("number", "12345"), ("long", &"abc".repeat(20))] {
         sections.push(0);
         write_string(&mut sections, key.as_bytes(), None);
-        write_string(&mut sections, value.as_bytes(), Some(&mut keyfast::dump::Compressor::default()));
+        write_string(
+            &mut sections,
+            value.as_bytes(),
+            Some(&mut keyfast::internals::dump::Compressor::default()),
+        );
     }
     sections.extend(b"\xfc\xff\xff\xff\xff\xff\xff\xff\x7f\x00\x04late\x01v");
     let good = snapshot(&sections);

@@ -56,8 +56,8 @@ fn groups(pending: &[[u8; 16]], first: &[[u8; 16]], second: &[[u8; 16]]) -> Vec<
 
 #[track_caller]
 fn is_restored(client: &mut Client, content: &[u8]) {
-    let mut payload = [content, &keyfast::dump::VERSION.to_le_bytes()].concat();
-    payload.extend(keyfast::dump::CHECKSUM.checksum(&payload).to_le_bytes());
+    let mut payload = [content, &keyfast::internals::dump::VERSION.to_le_bytes()].concat();
+    payload.extend(keyfast::internals::dump::CHECKSUM.checksum(&payload).to_le_bytes());
     client.cmd([&b"RESTORE"[..], b"k", b"0", &payload]).is_ok();
     client.line("DEL k").is(1);
 }
@@ -263,8 +263,8 @@ fn older_and_newer_forms_are_read() {
         [&older[..], &pending, &consumer, &[1], &ID].concat(),
         [&newer[..], &pending, &consumer, &moment, &[1], &ID].concat(),
     ] {
-        let mut payload = [&content[..], &keyfast::dump::VERSION.to_le_bytes()].concat();
-        payload.extend(keyfast::dump::CHECKSUM.checksum(&payload).to_le_bytes());
+        let mut payload = [&content[..], &keyfast::internals::dump::VERSION.to_le_bytes()].concat();
+        payload.extend(keyfast::internals::dump::CHECKSUM.checksum(&payload).to_le_bytes());
         client.cmd([&b"RESTORE"[..], b"k", b"0", &payload, b"REPLACE"]).is_ok();
         let told = client.line("XINFO GROUPS k").reply().to_string();
         assert!(told.contains("\"entries-read\", (integer) 1, \"lag\", (integer) 0"), "{told}");

@@ -1,7 +1,7 @@
 //! Fixes that came due with hashes, lists, sets and sorted sets, and with clients that wait for them. They
 //! are of several sections of the list.
 
-use keyfast::dump::{CHECKSUM, VERSION};
+use keyfast::internals::dump::{CHECKSUM, VERSION};
 
 use crate::aof::wait_until;
 use crate::client::{Client, Reply, request};
