@@ -92,7 +92,7 @@ pub fn used_bytes() -> usize {
 
 /// Whether [`used_bytes`] are more than a limit. It costs some instructions, and no thread waits for another.
 #[inline]
-pub fn uses_more_than(limit_bytes: usize) -> bool {
+pub(crate) fn uses_more_than(limit_bytes: usize) -> bool {
     known_bytes() > isize::try_from(limit_bytes).unwrap_or(isize::MAX)
 }
 
@@ -150,7 +150,7 @@ impl Drop for Charging {
 }
 
 /// The most that [`used_bytes`] has returned.
-pub fn peak_bytes() -> usize {
+pub(crate) fn peak_bytes() -> usize {
     PEAK_BYTES.load(Ordering::Relaxed).max(used_bytes())
 }
 
@@ -167,7 +167,7 @@ pub fn prepare() {
 }
 
 /// Has the C library take all memory from one arena, for a process of which one thread does all the work.
-pub fn use_one_arena() {
+pub(crate) fn use_one_arena() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the function may be called at any time; an unknown parameter is refused.
     unsafe {
@@ -176,7 +176,7 @@ pub fn use_one_arena() {
 }
 
 /// Gives memory that is free back to the system, where the C library can.
-pub fn give_back() {
+pub(crate) fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the function may be called at any time from any thread.
     unsafe {
@@ -187,7 +187,7 @@ pub fn give_back() {
 /// What an allocation of `bytes` takes: the C library puts eight bytes before it, rounds up to sixteen, and
 /// gives large ones pages of their own.
 #[inline]
-pub fn taken_bytes(bytes: usize) -> usize {
+pub(crate) fn taken_bytes(bytes: usize) -> usize {
     const LEAST: usize = 32;
     const OWN_PAGES_FROM: usize = 128 << 10;
     const PAGE: usize = 4096;
@@ -246,7 +246,7 @@ impl Local {
 
 /// As long as this is there, the thread counts what it takes for itself alone; see [`hold_back`].
 #[derive(Debug)]
-pub struct HeldBack {
+pub(crate) struct HeldBack {
     /// Another thread has a count of its own.
     _of_this_thread: PhantomData<*const ()>,
 }
@@ -254,7 +254,7 @@ pub struct HeldBack {
 /// Hides from other threads what this one takes from now on, until the returned value is dropped; then they
 /// see only what it has not given back.
 #[inline]
-pub fn hold_back() -> HeldBack {
+pub(crate) fn hold_back() -> HeldBack {
     LOCAL.with(|local| local.untold_bytes_max.set(isize::MAX));
     HeldBack { _of_this_thread: PhantomData }
 }

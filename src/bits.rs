@@ -1,7 +1,7 @@
 //! Bits in a string of bytes, numbered from the highest of the first byte on.
 
 /// The integer of `width` bits, 1 to 64, at `offset`. Bits beyond the end are zero.
-pub fn get(value: &[u8], offset: usize, width: usize) -> u64 {
+pub(crate) fn get(value: &[u8], offset: usize, width: usize) -> u64 {
     let first = (offset / 8).min(value.len());
     let bytes = &value[first..value.len().min(first + 9)];
     // Nine bytes hold any 64 bits, wherever they begin.
@@ -16,7 +16,7 @@ pub fn get(value: &[u8], offset: usize, width: usize) -> u64 {
 /// # Panics
 ///
 /// If they lie beyond the end.
-pub fn set(value: &mut [u8], offset: usize, width: usize, bits: u64) {
+pub(crate) fn set(value: &mut [u8], offset: usize, width: usize, bits: u64) {
     let (first, last) = (offset / 8, (offset + width - 1) / 8);
     let bytes = &mut value[first..=last];
     let mut window = [0; 16];
@@ -29,7 +29,7 @@ pub fn set(value: &mut [u8], offset: usize, width: usize, bits: u64) {
 
 /// How many bits are set from `first` to `last`, both included; both lie within the value, unless it is
 /// empty.
-pub fn count(value: &[u8], first: usize, last: usize) -> usize {
+pub(crate) fn count(value: &[u8], first: usize, last: usize) -> usize {
     let Some(bytes) = value.get(first / 8..=last / 8) else { return 0 };
     let (words, rest) = bytes.as_chunks::<8>();
     // 512 MiB of ones are one more than 32 bits can count.
@@ -41,7 +41,7 @@ pub fn count(value: &[u8], first: usize, last: usize) -> usize {
 }
 
 /// The first bit from `first` to `last`, both included and within the value, that is as wanted.
-pub fn find(value: &[u8], wanted: bool, first: usize, last: usize) -> Option<usize> {
+pub(crate) fn find(value: &[u8], wanted: bool, first: usize, last: usize) -> Option<usize> {
     let bytes = &value[first / 8..=last / 8];
     let skipped = if wanted { 0 } else { 0xff };
     let mut at = first;
@@ -60,7 +60,7 @@ pub fn find(value: &[u8], wanted: bool, first: usize, last: usize) -> Option<usi
 }
 
 /// Combines values byte by byte, one after the other; the shorter ones go on with zeros.
-pub fn combine(values: &[&[u8]], combine: impl Fn(u8, u8) -> u8) -> Vec<u8> {
+pub(crate) fn combine(values: &[&[u8]], combine: impl Fn(u8, u8) -> u8) -> Vec<u8> {
     let bytes = values.iter().map(|value| value.len()).max().unwrap_or(0);
     let Some((first, others)) = values.split_first() else { return Vec::new() };
     let mut result = first.to_vec();
@@ -74,7 +74,7 @@ pub fn combine(values: &[&[u8]], combine: impl Fn(u8, u8) -> u8) -> Vec<u8> {
 }
 
 /// The bits that are set in exactly one of some values; the shorter ones go on with zeros.
-pub fn in_exactly_one(values: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn in_exactly_one(values: &[&[u8]]) -> Vec<u8> {
     let bytes = values.iter().map(|value| value.len()).max().unwrap_or(0);
     let (mut in_any, mut in_several) = (vec![0; bytes], vec![0; bytes]);
     for value in values {

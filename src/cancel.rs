@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// The work was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cancelled;
+pub(crate) struct Cancelled;
 
 /// Whether the result is still wanted is asked at this interval.
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -36,7 +36,10 @@ thread_local! {
 /// # Errors
 ///
 /// [`Cancelled`]
-pub fn run<T>(is_wanted: impl FnMut() -> bool + 'static, work: impl FnOnce() -> T) -> Result<T, Cancelled> {
+pub(crate) fn run<T>(
+    is_wanted: impl FnMut() -> bool + 'static,
+    work: impl FnOnce() -> T,
+) -> Result<T, Cancelled> {
     /// Ends also where the work panics.
     struct Ended;
     impl Drop for Ended {
@@ -56,7 +59,7 @@ pub fn run<T>(is_wanted: impl FnMut() -> bool + 'static, work: impl FnOnce() -> 
 
 /// Does not return if the work of this thread is no longer wanted. Costs some instructions.
 #[inline]
-pub fn check() {
+pub(crate) fn check() {
     match LEFT.get() {
         0 => {}
         1 => ask(),

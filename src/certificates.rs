@@ -26,7 +26,7 @@ const PEM: &[u8] = b"-----BEGIN ";
 /// # Errors
 ///
 /// With one line for people, which names the file.
-pub fn read_certificates(file: &NamedFile) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(crate) fn read_certificates(file: &NamedFile) -> Result<Vec<CertificateDer<'static>>, String> {
     let text = read(file)?;
     let wrong = |why: &str| Err(format!("{file}: {why}"));
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
@@ -44,7 +44,7 @@ pub fn read_certificates(file: &NamedFile) -> Result<Vec<CertificateDer<'static>
 /// # Errors
 ///
 /// With one line for people, which names the file.
-pub fn read_key(file: &NamedFile) -> Result<PrivateKeyDer<'static>, String> {
+pub(crate) fn read_key(file: &NamedFile) -> Result<PrivateKeyDer<'static>, String> {
     let text = read(file)?;
     let wrong = |why: &str| Err(format!("{file}: {why}"));
     // The first is PKCS #8, the second is OpenSSL's older format.
@@ -67,7 +67,7 @@ pub fn read_key(file: &NamedFile) -> Result<PrivateKeyDer<'static>, String> {
 /// # Errors
 ///
 /// With one line for people, which names the file.
-pub fn read(file: &NamedFile) -> Result<Vec<u8>, String> {
+pub(crate) fn read(file: &NamedFile) -> Result<Vec<u8>, String> {
     let mut text = Vec::new();
     let read = File::open(&file.path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text));
     read.map_err(|error| format!("{file}: {}", files::reason(&error)))?;
@@ -82,7 +82,7 @@ fn has(text: &[u8], part: &[u8]) -> bool {
 }
 
 /// The mistake in a pair of certificate and key that the library has refused.
-pub fn why_refused(error: &Error, certificate: &CertificateDer<'_>) -> String {
+pub(crate) fn why_refused(error: &Error, certificate: &CertificateDer<'_>) -> String {
     match error {
         Error::InconsistentKeys(_) => "the key does not belong to the certificate".to_owned(),
         Error::InvalidCertificate(_) => match Validity::of(certificate) {
@@ -97,7 +97,7 @@ pub fn why_refused(error: &Error, certificate: &CertificateDer<'_>) -> String {
 }
 
 /// The mistake in the peer's certificate.
-pub fn why_untrusted(error: &Error) -> String {
+pub(crate) fn why_untrusted(error: &Error) -> String {
     let Error::InvalidCertificate(why) = error else { return error.to_string() };
     match why {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
@@ -134,7 +134,7 @@ fn why_version() -> String {
 
 /// The version of a certificate, its first and last moment, and whether it is self-issued.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Validity {
+pub(crate) struct Validity {
     /// 1, 2 or 3.
     pub version: u8,
     /// Its first moment, in seconds since 1970.
@@ -147,7 +147,7 @@ pub struct Validity {
 
 impl Validity {
     /// Reads them from a certificate in DER. Returns `None` if it is damaged.
-    pub fn of(certificate: &[u8]) -> Option<Validity> {
+    pub(crate) fn of(certificate: &[u8]) -> Option<Validity> {
         Validity::read(certificate).ok()
     }
 
@@ -165,7 +165,7 @@ impl Validity {
     }
 
     /// Why the certificate is not valid now; `None` if it is.
-    pub fn why_not_now(&self) -> Option<CertificateError> {
+    pub(crate) fn why_not_now(&self) -> Option<CertificateError> {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
         match now_s {
             now_s if now_s > self.ends_s => Some(CertificateError::Expired),

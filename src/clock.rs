@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The first moment to which a clock can be turned, in milliseconds since 1970.
-pub const FIRST_MS: u64 = 1;
+pub(crate) const FIRST_MS: u64 = 1;
 /// The last such moment: the end of the year 9999, where the dates of many languages end, too.
-pub const LAST_MS: u64 = 253_402_300_799_999;
+pub(crate) const LAST_MS: u64 = 253_402_300_799_999;
 
 /// The clock. It shows the time of day.
 #[derive(Debug, Default)]
@@ -126,7 +126,7 @@ impl Clock {
 }
 
 /// Seconds since 1970 by the system's clock, for moments that belong to files and not to keys.
-pub fn system_s() -> u64 {
+pub(crate) fn system_s() -> u64 {
     system_time().as_secs()
 }
 

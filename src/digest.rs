@@ -4,16 +4,16 @@
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Digits of a digest.
-pub const DIGITS: usize = 16;
+pub(crate) const DIGITS: usize = 16;
 
 /// The digest of a value.
-pub fn digest(value: &[u8]) -> u64 {
+pub(crate) fn digest(value: &[u8]) -> u64 {
     xxh3_64(value)
 }
 
 /// The name that Redis gives a message (IDMPAUTO). It does not depend on the order of the fields, but on
 /// where a field ends and its value begins.
-pub fn of_pairs<'p>(pairs: impl Iterator<Item = (&'p [u8], &'p [u8])>) -> [u8; 16] {
+pub(crate) fn of_pairs<'p>(pairs: impl Iterator<Item = (&'p [u8], &'p [u8])>) -> [u8; 16] {
     /// The lower half of a number, and the upper one.
     fn halves(number: u128) -> [u64; 2] {
         [number as u64, (number >> 64) as u64]
@@ -35,12 +35,12 @@ pub fn of_pairs<'p>(pairs: impl Iterator<Item = (&'p [u8], &'p [u8])>) -> [u8; 1
 }
 
 /// A digest as clients get it: 16 hexadecimal digits, in lower case.
-pub fn to_text(digest: u64) -> String {
+pub(crate) fn to_text(digest: u64) -> String {
     format!("{digest:0width$x}", width = DIGITS)
 }
 
 /// Reads a digest of a client, in any case. `None` if no value has this digest.
-pub fn parse(text: &[u8]) -> Option<u64> {
+pub(crate) fn parse(text: &[u8]) -> Option<u64> {
     let is_digest = text.len() == DIGITS && text.iter().all(u8::is_ascii_hexdigit);
     is_digest.then(|| u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok())?
 }

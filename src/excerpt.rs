@@ -8,7 +8,7 @@ const KEPT_BYTES_MAX: usize = 128;
 
 /// A text, or the beginning of a long one with the number of bytes that are missing, as SLOWLOG of Redis cuts
 /// arguments.
-pub fn excerpt(text: &[u8]) -> Cow<'_, [u8]> {
+pub(crate) fn excerpt(text: &[u8]) -> Cow<'_, [u8]> {
     match text.split_at_checked(KEPT_BYTES_MAX) {
         Some((beginning, rest)) if !rest.is_empty() => {
             [beginning, format!("... ({} more bytes)", rest.len()).as_bytes()].concat().into()

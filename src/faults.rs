@@ -20,11 +20,11 @@ use tokio::time::sleep_until;
 use crate::glob::Pattern;
 
 /// Faults at once: each of them is compared with every request.
-pub const FAULTS_MAX: usize = 128;
+pub(crate) const FAULTS_MAX: usize = 128;
 /// Bytes of each text of a fault.
-pub const TEXT_BYTES_MAX: usize = 1024;
+pub(crate) const TEXT_BYTES_MAX: usize = 1024;
 /// The longest delay: tests do not last longer.
-pub const DELAY_MS_MAX: u64 = 60 * 60 * 1000;
+pub(crate) const DELAY_MS_MAX: u64 = 60 * 60 * 1000;
 
 /// The faults of one server that are planted now.
 #[derive(Debug, Default)]

@@ -40,7 +40,7 @@ impl fmt::Display for NamedFile {
 ///
 /// If that fails. The old contents are still there then, unless only the last step has failed, the sync of
 /// the directory.
-pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     // Two clients, of one server or of two in this process, may want the same at once.
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
@@ -61,7 +61,7 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 /// # Errors
 ///
 /// If that fails.
-pub fn sync_directory(directory: &Path) -> io::Result<()> {
+pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
@@ -71,7 +71,7 @@ pub fn sync_directory(directory: &Path) -> io::Result<()> {
 /// # Errors
 ///
 /// If that fails, or if there is another one of that name at once.
-pub fn create_temporary(path: &Path, mode: u32) -> io::Result<File> {
+pub(crate) fn create_temporary(path: &Path, mode: u32) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -88,7 +88,7 @@ fn write(new: &Path, old: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 /// The text of the system, without the number that Rust adds.
-pub fn reason(error: &io::Error) -> String {
+pub(crate) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }

@@ -18,7 +18,7 @@ use compiled::Compiled;
 const SHORT_BYTES_MAX: usize = 128;
 /// The longest pattern that a client can [register](Pattern::register), far beyond what people write. Redis
 /// has no limit.
-pub const REGISTERED_BYTES_MAX: usize = 16 << 10;
+pub(crate) const REGISTERED_BYTES_MAX: usize = 16 << 10;
 
 /// A pattern that many texts are matched against.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct Pattern<'p> {
 pub struct TooLong;
 
 /// Whether all of `text` matches `pattern`, letters in either case if `ignore_case`.
-pub fn matches(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
+pub(crate) fn matches(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
     Pattern::new(pattern, ignore_case).matches(text)
 }
 

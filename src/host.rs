@@ -7,7 +7,7 @@ mod freeing;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use freeing::Freeing;
+pub(crate) use freeing::Freeing;
 
 /// What some instances share. A server of its own has a host of its own.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! The state that all clients of one running server share.
 
-pub mod processor;
+pub(crate) mod processor;
 
 mod aof;
 mod delivery;
@@ -41,15 +41,15 @@ use crate::scripting::running::Running;
 use crate::statistics::Statistics;
 use crate::tracking::Tracking;
 use crate::types;
-pub use delivery::Doer;
-pub use ending::{ReplyGate, Saving, Shutdown, ShutdownRequest};
-pub use loading::Replay;
+pub(crate) use delivery::Doer;
+pub(crate) use ending::{ReplyGate, Saving, Shutdown, ShutdownRequest};
+pub(crate) use loading::Replay;
 use memory::{charged, taken_bytes};
-pub use memory::{resident_bytes, system_bytes};
-pub use oom_score::OomScore;
-pub use saving::NotSaved;
-pub use scratches::{Scratch, Scratches};
-pub use sleeping::Sleep;
+pub(crate) use memory::{resident_bytes, system_bytes};
+pub(crate) use oom_score::OomScore;
+pub(crate) use saving::NotSaved;
+pub(crate) use scratches::{Scratch, Scratches};
+pub(crate) use sleeping::Sleep;
 
 /// One running server.
 pub struct Instance {
@@ -165,11 +165,11 @@ pub struct Hooks {
 }
 
 /// Applies changed parameters outside the instance: the log's level, the limit of open files.
-pub type MakeEffective = Box<dyn Fn(&Config) + Send + Sync>;
+pub(crate) type MakeEffective = Box<dyn Fn(&Config) + Send + Sync>;
 
 /// Reads certificates and the other parameters of TLS anew. Returns one line for people if one is wrong; then
 /// nothing has changed.
-pub type RenewTls = Box<dyn Fn(&Config) -> Result<(), String> + Send + Sync>;
+pub(crate) type RenewTls = Box<dyn Fn(&Config) -> Result<(), String> + Send + Sync>;
 
 impl Instance {
     /// A server with these parameters, these commands and no data, for this many threads. It shares nothing

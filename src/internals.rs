@@ -12,7 +12,7 @@ pub mod clients {
     pub use crate::clients::{Address, Registration};
 }
 pub mod commands {
-    pub use crate::commands::{all, known, unsupported};
+    pub use crate::commands::{all, known};
     pub mod execution {
         pub use crate::commands::execution::replay;
     }
@@ -21,6 +21,9 @@ pub mod commands {
         pub mod lookup {
             pub use crate::commands::facts::lookup::{Finder, find_full, own_names};
         }
+    }
+    pub mod unsupported {
+        pub use crate::commands::unsupported::{Absent, all};
     }
 }
 pub mod config {

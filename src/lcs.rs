@@ -17,14 +17,14 @@ const TABLE_BYTES_MAX: usize = 1 << 30;
 
 /// The longest common subsequence of two strings.
 #[derive(Debug)]
-pub struct CommonSubsequence {
+pub(crate) struct CommonSubsequence {
     /// Positions in the one string and in the other, the last first.
     pairs: Vec<(usize, usize)>,
 }
 
 /// A run of bytes that both strings have, and that belongs to the subsequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Match {
+pub(crate) struct Match {
     /// Where it begins in the one string.
     pub one: usize,
     /// Where it begins in the other.
@@ -46,7 +46,7 @@ pub enum TooLong {
 /// # Errors
 ///
 /// [`TooLong::Refused`], as from [`CommonSubsequence::find`].
-pub fn length(one: &[u8], other: &[u8], table_bytes_max: usize) -> Result<usize, TooLong> {
+pub(crate) fn length(one: &[u8], other: &[u8], table_bytes_max: usize) -> Result<usize, TooLong> {
     check_size(one, other, table_bytes_max)?;
     // Few long rows are quicker than many short ones.
     let (rows, columns) = if one.len() <= other.len() { (one, other) } else { (other, one) };
@@ -68,7 +68,11 @@ impl CommonSubsequence {
     /// # Errors
     ///
     /// If the table of Redis would take more than `table_bytes_max`, or if there is not enough memory.
-    pub fn find(one: &[u8], other: &[u8], table_bytes_max: usize) -> Result<CommonSubsequence, TooLong> {
+    pub(crate) fn find(
+        one: &[u8],
+        other: &[u8],
+        table_bytes_max: usize,
+    ) -> Result<CommonSubsequence, TooLong> {
         check_size(one, other, table_bytes_max)?;
         let mut steps = Steps::new(one.len(), other.len())?;
         let mut row = Row::new(one, other)?;
@@ -93,17 +97,17 @@ impl CommonSubsequence {
     }
 
     /// How long it is.
-    pub fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         self.pairs.len()
     }
 
     /// Its bytes, taken from the one string it was found in.
-    pub fn bytes(&self, one: &[u8]) -> Vec<u8> {
+    pub(crate) fn bytes(&self, one: &[u8]) -> Vec<u8> {
         self.pairs.iter().rev().map(|(at, _)| one[*at]).collect()
     }
 
     /// The runs it consists of, the last first.
-    pub fn matches(&self) -> Vec<Match> {
+    pub(crate) fn matches(&self) -> Vec<Match> {
         let mut matches: Vec<Match> = Vec::new();
         for &(one, other) in &self.pairs {
             match matches.last_mut() {
@@ -119,7 +123,7 @@ impl CommonSubsequence {
 
 impl Match {
     /// How long it is.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }

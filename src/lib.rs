@@ -1,5 +1,9 @@
 //! Keyfast: a standalone server that speaks the Redis protocol, built around SETNX.
 //!
+//! The library's interface is [`testing`]: a server inside a test's own process. All else is the inside of
+//! the program. It is hidden, and changes at any time; what its tests need of it stands in `internals`. The
+//! pages for users, operators and developers are in the [`guide`].
+//!
 //! A request goes one way through the house. [`server`] reads bytes from a socket, [`resp`] cuts them into a
 //! request, [`dispatch`] has it admitted by [`commands::execution`], [`engine`] begins a transaction over the
 //! [`keyspace`], and the command's handler runs on it. The reply lies in the connection's output buffer,
@@ -21,6 +25,7 @@
 
 /// The version of Redis that clients compare with those they know: the highest one whose commands on data are
 /// all here, as `tests/it/version.rs` finds. The parameter `redis-version` gives clients another one.
+#[doc(hidden)]
 pub const REDIS_VERSION: &str = "8.6.3";
 
 mod allocator;

@@ -18,15 +18,15 @@ const EXPONENT_BIAS: i32 = 16_383;
 
 /// A finite number, or an infinite one.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct LongDouble(X87DoubleExtended);
+pub(crate) struct LongDouble(X87DoubleExtended);
 
 impl LongDouble {
     /// The number 0.
-    pub const ZERO: LongDouble = LongDouble(X87DoubleExtended::ZERO);
+    pub(crate) const ZERO: LongDouble = LongDouble(X87DoubleExtended::ZERO);
 
     /// Reads a number as `strtold` of C does, without blanks around it: decimal or hexadecimal, with an
     /// exponent or without. `None` for anything else, and for what is too large or too small.
-    pub fn parse(text: &[u8]) -> Option<LongDouble> {
+    pub(crate) fn parse(text: &[u8]) -> Option<LongDouble> {
         let text = std::str::from_utf8(text).ok().filter(|text| text.len() < TEXT_BYTES_MAX)?;
         let (is_negative, unsigned) = match text.as_bytes().first()? {
             b'-' => (true, &text[1..]),
@@ -42,28 +42,28 @@ impl LongDouble {
     }
 
     /// Whether it is a finite number.
-    pub fn is_finite(self) -> bool {
+    pub(crate) fn is_finite(self) -> bool {
         self.0.is_finite()
     }
 
     /// The largest finite number.
-    pub fn largest() -> LongDouble {
+    pub(crate) fn largest() -> LongDouble {
         LongDouble(X87DoubleExtended::largest())
     }
 
     /// The number with the other sign.
-    pub fn negated(self) -> LongDouble {
+    pub(crate) fn negated(self) -> LongDouble {
         LongDouble(-self.0)
     }
 
     /// The sum, if it is a finite number.
-    pub fn checked_add(self, other: LongDouble) -> Option<LongDouble> {
+    pub(crate) fn checked_add(self, other: LongDouble) -> Option<LongDouble> {
         let sum = (self.0 + other.0).value;
         sum.is_finite().then_some(LongDouble(sum))
     }
 
     /// The number in decimal, with at most 17 places after the point and no zeros at their end.
-    pub fn to_text(self) -> String {
+    pub(crate) fn to_text(self) -> String {
         let bits = self.0.to_bits();
         let significand = bits as u64;
         let biased = (bits >> SIGNIFICAND_BITS) as i32 & 0x7fff;

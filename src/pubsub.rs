@@ -33,7 +33,7 @@ pub enum Kind {
 }
 
 /// All kinds, in the order in which a client is notified of the end of its subscriptions.
-pub const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
+pub(crate) const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
 
 /// A table that once had this number of names keeps room for them.
 const NAMES_KEPT_MIN: usize = 1024;

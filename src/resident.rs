@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 /// Unmaps the code and the constants of the program and of its libraries; whatever is needed comes back.
-pub fn let_go_of_program() {
+pub(crate) fn let_go_of_program() {
     #[cfg(target_os = "linux")]
     for Range { start, end } in
         std::fs::read_to_string("/proc/self/smaps").iter().flat_map(|map| program(map))

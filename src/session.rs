@@ -20,8 +20,8 @@ use crate::resp::{OwnedRequest, Protocol, Request};
 use crate::statistics::Statistics;
 use crate::statistics::commands::Called;
 use crate::tracking::Tracks;
-pub use outbox::{Item, LockItem, Outbox};
-pub use pending::{Ahead, AttemptResult, Drawn, Pending};
+pub(crate) use outbox::{Item, LockItem, Outbox};
+pub(crate) use pending::{Ahead, AttemptResult, Drawn, Pending};
 
 /// The state of one client.
 #[derive(Debug)]

@@ -29,7 +29,7 @@ use crate::clients::{Client, Clients};
 use crate::keyspace::{Effect, Interest};
 use crate::resp::{Protocol, Reply, Sent};
 use news::News;
-pub use prefixes::Overlap;
+pub(crate) use prefixes::Overlap;
 use prefixes::check_overlap;
 
 /// Keys too many that are forgotten, at most, when one is remembered. Redis: at least a hundred a command.

@@ -14,7 +14,7 @@ mod catalog;
 mod categories;
 mod file;
 mod grants;
-pub mod log;
+pub(crate) mod log;
 mod selector;
 
 use std::collections::BTreeMap;
@@ -27,19 +27,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::files::{self, NamedFile};
-pub use catalog::Catalog;
-pub use categories::Categories;
-pub use grants::{Grants, PasswordHash};
+pub(crate) use catalog::Catalog;
+pub(crate) use categories::Categories;
+pub(crate) use grants::Grants;
 use grants::{is_name, merge};
 use log::AclLog;
 use selector::has_blanks;
-pub use selector::{Access, Attempt, Denial, Mistake, Selector};
+pub(crate) use selector::{Access, Attempt, Denial, Mistake, Selector};
 
 /// The user of a client that has not authenticated as another one.
-pub const DEFAULT: &[u8] = b"default";
+pub(crate) const DEFAULT: &[u8] = b"default";
 
 /// A rule as it may be printed in the log: without the password, or the hash of one.
-pub fn shown_rule(rule: &[u8]) -> &[u8] {
+pub(crate) fn shown_rule(rule: &[u8]) -> &[u8] {
     match rule {
         [b'>' | b'<' | b'#' | b'!', ..] => b"(redacted)",
         _ => rule,

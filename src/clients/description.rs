@@ -9,12 +9,12 @@ use crate::resp::Request;
 
 /// One line of CLIENT LIST, with the fields of Redis 7.2 in its order, for a client that has been idle for
 /// `idle_s` seconds, or whose `request` is being executed.
-pub fn describe(client: &Client, idle_s: u64, request: Option<Request<'_>>) -> String {
+pub(crate) fn describe(client: &Client, idle_s: u64, request: Option<Request<'_>>) -> String {
     line(client, idle_s, request, |text| String::from_utf8_lossy(text).into_owned())
 }
 
 /// The same without its end, and with long names cut, for logs and records.
-pub fn describe_briefly(client: &Client) -> String {
+pub(crate) fn describe_briefly(client: &Client) -> String {
     let mut line = line(client, 0, None, |text| String::from_utf8_lossy(&excerpt(text)).into_owned());
     line.truncate(line.trim_end().len());
     line
@@ -75,7 +75,7 @@ fn line(
 }
 
 /// The letters for a client's state in CLIENT LIST (`flags`).
-pub fn flags(client: &Client, profile: &Profile) -> String {
+pub(crate) fn flags(client: &Client, profile: &Profile) -> String {
     let mut flags = String::new();
     if profile.is_monitor {
         flags.push('O');

@@ -6,7 +6,7 @@
 
 mod address;
 mod backlog;
-pub mod description;
+pub(crate) mod description;
 mod footprint;
 mod long_requests;
 mod mail;
@@ -27,12 +27,12 @@ use crate::acl::User;
 use crate::config::{ClientClass, OutputLimits};
 use crate::resp::Protocol;
 pub use address::Address;
-pub use backlog::Backlog;
-pub use footprint::{ClientMemory, Footprint, Input, Output};
-pub use long_requests::{LongRequest, LongRequests, LongTotals, Permit, TooMuch};
+pub(crate) use backlog::Backlog;
+pub(crate) use footprint::{ClientMemory, Footprint, Input, Output};
+pub(crate) use long_requests::{LongRequest, LongRequests, Permit};
 use mail::Mail;
-pub use pause::{Pause, Paused};
-pub use who::Who;
+pub(crate) use pause::{Pause, Paused};
+pub(crate) use who::Who;
 
 /// All clients that are connected.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use super::facts::{Result, Timeout};
 /// # Errors
 ///
 /// [`Error::NOT_AN_INTEGER`]
-pub fn integer(argument: &[u8]) -> Result<i64> {
+pub(crate) fn integer(argument: &[u8]) -> Result<i64> {
     parse_integer(argument).ok_or(Error::NOT_AN_INTEGER)
 }
 
@@ -22,7 +22,7 @@ pub fn integer(argument: &[u8]) -> Result<i64> {
 /// # Errors
 ///
 /// An error if it is below zero, or no integer.
-pub fn natural(argument: &[u8]) -> Result<usize> {
+pub(crate) fn natural(argument: &[u8]) -> Result<usize> {
     let number = parse_integer(argument).and_then(|number| usize::try_from(number).ok());
     number.ok_or(Error::fixed("ERR value is out of range, must be positive"))
 }
@@ -32,13 +32,13 @@ pub fn natural(argument: &[u8]) -> Result<usize> {
 /// # Errors
 ///
 /// The given error if it is not above zero, or no integer.
-pub fn positive(argument: &[u8], error: &'static str) -> Result<usize> {
+pub(crate) fn positive(argument: &[u8], error: &'static str) -> Result<usize> {
     let number = parse_integer(argument).and_then(|number| usize::try_from(number).ok());
     number.filter(|number| *number > 0).ok_or(Error::fixed(error))
 }
 
 /// The end of a request that pops from the first of several keys: LMPOP, ZMPOP and those that block.
-pub struct PopFromSeveral<E> {
+pub(crate) struct PopFromSeveral<E> {
     /// Where the keys are, in the order in which they are looked at.
     pub keys: Range<usize>,
     /// From which end elements are popped.
@@ -53,7 +53,7 @@ impl<E> PopFromSeveral<E> {
     /// # Errors
     ///
     /// [`Error::SYNTAX`], the error of `parse_end`, and errors for numbers below 1.
-    pub fn parse(request: Request<'_>, at: usize, parse_end: fn(&[u8]) -> Result<E>) -> Result<Self> {
+    pub(crate) fn parse(request: Request<'_>, at: usize, parse_end: fn(&[u8]) -> Result<E>) -> Result<Self> {
         let keys = positive(request.at(at), "ERR numkeys should be greater than 0")?;
         let end_at = keys.saturating_add(at + 1);
         let end = parse_end(request.get(end_at).ok_or(Error::SYNTAX)?)?;
@@ -74,7 +74,7 @@ impl<E> PopFromSeveral<E> {
 /// # Errors
 ///
 /// An error if it is not above zero, or if there are fewer arguments.
-pub fn key_count(request: Request<'_>, position: usize) -> Result<usize> {
+pub(crate) fn key_count(request: Request<'_>, position: usize) -> Result<usize> {
     let count = positive(request.at(position), "ERR numkeys should be greater than 0")?;
     if count > request.len() - position - 1 {
         return Err(Error::fixed("ERR Number of keys can't be greater than number of args"));
@@ -87,7 +87,7 @@ pub fn key_count(request: Request<'_>, position: usize) -> Result<usize> {
 /// # Errors
 ///
 /// None: it has the form of the check of a blocking command.
-pub fn last(request: Request<'_>) -> Result<Timeout<'_>> {
+pub(crate) fn last(request: Request<'_>) -> Result<Timeout<'_>> {
     Ok(Timeout::Seconds(request.at(request.len() - 1)))
 }
 
@@ -96,13 +96,13 @@ pub fn last(request: Request<'_>) -> Result<Timeout<'_>> {
 /// # Errors
 ///
 /// [`Error::NOT_AN_INTEGER`], [`Error::NOT_A_SHORT_INTEGER`], [`Error::NO_SUCH_DATABASE`]
-pub fn database(argument: &[u8], databases: usize) -> Result<usize> {
+pub(crate) fn database(argument: &[u8], databases: usize) -> Result<usize> {
     let number = i32::try_from(integer(argument)?).map_err(|_| Error::NOT_A_SHORT_INTEGER)?;
     usize::try_from(number).ok().filter(|number| *number < databases).ok_or(Error::NO_SUCH_DATABASE)
 }
 
 /// Whether an argument is this word, in any case.
-pub fn is_word(argument: &[u8], word: &str) -> bool {
+pub(crate) fn is_word(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }
 
@@ -111,7 +111,7 @@ pub fn is_word(argument: &[u8], word: &str) -> bool {
 /// # Errors
 ///
 /// [`Error::SYNTAX`]
-pub fn on_or_off(argument: &[u8]) -> Result<bool> {
+pub(crate) fn on_or_off(argument: &[u8]) -> Result<bool> {
     match argument {
         _ if is_word(argument, "on") => Ok(true),
         _ if is_word(argument, "off") => Ok(false),
@@ -120,29 +120,29 @@ pub fn on_or_off(argument: &[u8]) -> Result<bool> {
 }
 
 /// Goes over the options at the end of a request.
-pub struct Options<'a> {
+pub(crate) struct Options<'a> {
     request: Request<'a>,
     next: usize,
 }
 
 impl<'a> Options<'a> {
     /// The options from position `first` on.
-    pub fn new(request: Request<'a>, first: usize) -> Options<'a> {
+    pub(crate) fn new(request: Request<'a>, first: usize) -> Options<'a> {
         Options { request, next: first }
     }
 
     /// How many arguments are left.
-    pub fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.request.len() - self.next
     }
 
     /// The next argument, which is not taken yet.
-    pub fn peek(&self) -> Option<&'a [u8]> {
+    pub(crate) fn peek(&self) -> Option<&'a [u8]> {
         self.request.get(self.next)
     }
 
     /// The next argument, if it is such a one; else it is left.
-    pub fn next_if(&mut self, is_taken: impl FnOnce(&'a [u8]) -> bool) -> Option<&'a [u8]> {
+    pub(crate) fn next_if(&mut self, is_taken: impl FnOnce(&'a [u8]) -> bool) -> Option<&'a [u8]> {
         if self.peek().is_some_and(is_taken) { self.next() } else { None }
     }
 
@@ -151,7 +151,7 @@ impl<'a> Options<'a> {
     /// # Errors
     ///
     /// [`Error::SYNTAX`] if the request ends there.
-    pub fn value(&mut self) -> Result<&'a [u8]> {
+    pub(crate) fn value(&mut self) -> Result<&'a [u8]> {
         self.next().ok_or(Error::SYNTAX)
     }
 }

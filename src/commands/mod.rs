@@ -5,42 +5,42 @@
 //! command is and finds it by its name, [`error`] and [`args`] serve the handlers, and [`execution`] is the
 //! one way in which all of them are run.
 
-pub mod args;
-pub mod error;
-pub mod execution;
-pub mod facts;
-pub mod random_and_scan;
+pub(crate) mod args;
+pub(crate) mod error;
+pub(crate) mod execution;
+pub(crate) mod facts;
+pub(crate) mod random_and_scan;
 mod reads_much;
-pub mod unsupported;
+pub(crate) mod unsupported;
 
-pub mod admin;
+pub(crate) mod admin;
 mod bitmaps;
 mod cluster;
-pub mod connection;
+pub(crate) mod connection;
 mod geo;
 mod hashes;
 mod hyperloglog;
-pub mod keys;
+pub(crate) mod keys;
 mod lists;
-pub mod locks;
+pub(crate) mod locks;
 mod pubsub;
 mod scripting;
 mod sets;
 mod sorted_sets;
 mod streams;
 mod strings;
-pub mod testing;
-pub mod transactions;
+pub(crate) mod testing;
+pub(crate) mod transactions;
 
 use std::sync::{Arc, LazyLock};
 
 use crate::acl::Catalog;
 use crate::instance::KnownCommands;
 
-pub use facts::Command;
+pub(crate) use facts::Command;
 
 /// All commands, by the file that has them.
-pub const FAMILIES: &[&[Command]] = &[
+pub(crate) const FAMILIES: &[&[Command]] = &[
     strings::basics::COMMANDS,
     strings::mget_mset::COMMANDS,
     strings::counters::COMMANDS,
@@ -114,7 +114,7 @@ pub fn all() -> impl Iterator<Item = &'static Command> + Clone {
 static CATALOG: LazyLock<Arc<Catalog>> = LazyLock::new(|| Arc::new(new_catalog()));
 
 /// The names that rules about users may contain. All servers of a process share them.
-pub fn catalog() -> Arc<Catalog> {
+pub(crate) fn catalog() -> Arc<Catalog> {
     Arc::clone(&CATALOG)
 }
 

@@ -223,7 +223,7 @@ pub(super) fn count(text: &[u8]) -> Result<usize> {
 
 /// Reads a cursor as `strtoul` of C does, to which Redis leaves it: an empty text is zero, and a negative
 /// number wraps around.
-pub fn parse_cursor(text: &[u8]) -> Option<u64> {
+pub(crate) fn parse_cursor(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     let number: u64 = match text {

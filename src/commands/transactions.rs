@@ -49,7 +49,7 @@ fn multi(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
 
 /// Puts an admitted command into the client's queue, if there is one and it belongs there, and returns that
 /// it is.
-pub fn queue(
+pub(crate) fn queue(
     session: &mut Session,
     registered: &'static Registered,
     request: Request<'_>,
@@ -65,7 +65,7 @@ pub fn queue(
 }
 
 /// The error for a client whose command was refused. It also ends the client's transaction.
-pub fn refused(
+pub(crate) fn refused(
     instance: &Instance,
     session: &mut Session,
     found: Option<&'static Registered>,
@@ -86,7 +86,7 @@ pub fn refused(
 
 /// Ends the client's transaction, if there is one, and its watching of keys. EXEC leaves that to its caller,
 /// which calls this once the engine has committed what EXEC did: until then EXEC may have to run again.
-pub fn ended(instance: &Instance, session: &mut Session) {
+pub(crate) fn ended(instance: &Instance, session: &mut Session) {
     if session.queue.is_some() {
         end(instance, session);
     }

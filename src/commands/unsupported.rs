@@ -49,7 +49,7 @@ fn row(line: &'static str, is_of_redis_7: bool) -> Absent {
 }
 
 /// The command, or the subcommand, that a request would be for.
-pub fn find(request: Request<'_>) -> Option<Absent> {
+pub(crate) fn find(request: Request<'_>) -> Option<Absent> {
     let is_asked_for = |absent: &Absent| match absent.name.split_once('|') {
         None => is_word(request.name(), absent.name) && !has_subcommands(absent.name),
         Some((name, part)) => {

@@ -61,7 +61,7 @@ const DEFAULTS: &[(&str, &str)] = &[
 
 /// How many values a directive takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Values {
+pub(crate) enum Values {
     /// Exactly one value.
     One,
     /// One or more.
@@ -69,7 +69,7 @@ pub enum Values {
 }
 
 /// How many values a directive takes, if it is one of these; the name is in lower case.
-pub fn find(name: &str) -> Option<Values> {
+pub(crate) fn find(name: &str) -> Option<Values> {
     if SEVERAL_VALUES.contains(&name) {
         return Some(Values::Several);
     }
@@ -77,12 +77,12 @@ pub fn find(name: &str) -> Option<Values> {
 }
 
 /// The names of all these directives, for suggestions.
-pub fn names() -> impl Iterator<Item = &'static str> {
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     ONE_VALUE.split_ascii_whitespace().chain(SEVERAL_VALUES.iter().copied())
 }
 
 /// Whether Redis would behave the same without this directive: its value is the default there.
-pub fn is_default(name: &str, value: &[u8]) -> bool {
+pub(crate) fn is_default(name: &str, value: &[u8]) -> bool {
     let default = DEFAULTS.iter().find(|(other, _)| *other == name).map_or("", |(_, default)| default);
     let is_same_size =
         || parse_bytes(default.as_bytes()).is_some_and(|size| Some(size) == parse_bytes(value));
@@ -91,7 +91,7 @@ pub fn is_default(name: &str, value: &[u8]) -> bool {
 
 /// What a user of this directive would miss here, as the words of a message; none if nothing. A server that
 /// started anyway would be empty and alone, and accept writes.
-pub fn missing(name: &str, value: &[u8]) -> Option<&'static str> {
+pub(crate) fn missing(name: &str, value: &[u8]) -> Option<&'static str> {
     match name {
         "replicaof" | "slaveof" | "primaryof" if !is_default(name, value) => Some(
             "Keyfast has no replication: it would start as a primary of its own, without the data of the other server",

@@ -102,7 +102,7 @@ pub(super) fn print_percentiles(percentiles: &[f64]) -> String {
 }
 
 /// A percentile with up to six digits behind the point, without zeros at the end.
-pub fn print_percentile(percentile: f64) -> String {
+pub(crate) fn print_percentile(percentile: f64) -> String {
     let digits = format!("{percentile:.6}");
     digits.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

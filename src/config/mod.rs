@@ -11,15 +11,15 @@
 
 mod bytes;
 mod fields;
-pub mod foreign;
+pub(crate) mod foreign;
 mod kinds;
 mod limits;
 mod lists;
 mod points;
 mod refusal;
-pub mod rewrite;
+pub(crate) mod rewrite;
 mod settings;
-pub mod table;
+pub(crate) mod table;
 mod texts;
 
 use std::ffi::OsStr;
@@ -28,20 +28,21 @@ use std::path::{Path, PathBuf};
 
 use crate::files::NamedFile;
 
-pub use fields::{Choice, Flag, Integer, Text};
+pub(crate) use fields::{Choice, Flag, Integer, Text};
 pub use kinds::Kind;
 use kinds::Value;
-pub use limits::{ClientClass, OutputLimit, OutputLimits};
-pub use lists::print_percentile;
-pub use points::SavePoint;
-pub use refusal::Refusal;
+pub(crate) use limits::{ClientClass, OutputLimits};
+pub(crate) use lists::print_percentile;
+pub(crate) use points::SavePoint;
+pub(crate) use refusal::Refusal;
 pub use settings::Config;
-pub use table::words::{
+pub(crate) use table::by_name;
+pub use table::parameters;
+pub(crate) use table::words::{
     APPEND_FSYNC, ENABLED_FOR, EVICTION_POLICIES, LOG_FORMATS, LOG_LEVELS, OOM_SCORE_ADJUSTMENTS,
     PUBSUB_DEFAULTS, SHUTDOWN_WORDS, SUPERVISORS, TLS_AUTH_CLIENTS,
 };
-pub use table::{by_name, parameters};
-pub use texts::expand_title;
+pub(crate) use texts::expand_title;
 
 /// An entry of the table.
 #[derive(Debug)]
@@ -145,7 +146,7 @@ pub struct Checked {
 const FOREIGN_SECRETS: &[&str] = &["primaryauth", "primaryuser"];
 
 /// Whether the value of a parameter of this name is a secret.
-pub fn is_secret(name: &[u8]) -> bool {
+pub(crate) fn is_secret(name: &[u8]) -> bool {
     match Parameter::named(name) {
         Some(parameter) => parameter.is_secret,
         None => FOREIGN_SECRETS.iter().any(|secret| secret.as_bytes().eq_ignore_ascii_case(name)),
@@ -153,7 +154,7 @@ pub fn is_secret(name: &[u8]) -> bool {
 }
 
 /// Whether there is a parameter of this name, here or in Redis or Valkey.
-pub fn is_known(name: &[u8]) -> bool {
+pub(crate) fn is_known(name: &[u8]) -> bool {
     Parameter::named(name).is_some()
         || std::str::from_utf8(name).is_ok_and(|name| foreign::find(&name.to_ascii_lowercase()).is_some())
 }

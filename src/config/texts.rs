@@ -69,7 +69,7 @@ pub(super) fn check_title(template: &[u8]) -> Result<(), Refusal> {
 }
 
 /// The title that a template makes with these values of its variables.
-pub fn expand_title(template: &[u8], value: impl Fn(&str) -> Vec<u8>) -> Vec<u8> {
+pub(crate) fn expand_title(template: &[u8], value: impl Fn(&str) -> Vec<u8>) -> Vec<u8> {
     let expand = |part: &Part<'_>| match part {
         Part::Text(text) => text.to_vec(),
         Part::Variable(name) => value(name),

@@ -5,7 +5,7 @@
 //! Nearly every request is a brief command on one key, and nothing is special about its client or the server:
 //! it takes a short cut. [`meter`] measures each batch of requests.
 
-pub mod meter;
+pub(crate) mod meter;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -502,7 +502,7 @@ const AHEAD_TIME_MAX: Duration = Duration::from_millis(2);
 /// with it, as long as they only read or write keys in the store. The store does all of them or none, so it
 /// does none before those in front of it.
 #[cold]
-pub fn set_off<'r>(
+pub(crate) fn set_off<'r>(
     instance: &Instance,
     session: &mut Session,
     meter: &mut Meter<'_>,

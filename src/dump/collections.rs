@@ -23,11 +23,11 @@ use super::packed::zipmap::Zipmap;
 use super::strings::{DecodeError, Source};
 
 /// The RDB type of a set, member by member. Keyfast writes it.
-pub const SET: u8 = 2;
+pub(crate) const SET: u8 = 2;
 /// The RDB type of a hash, field by field. Keyfast writes it.
-pub const HASH: u8 = 4;
+pub(crate) const HASH: u8 = 4;
 /// The RDB type of a sorted set with scores of 8 bytes. Keyfast writes it.
-pub const SORTED_SET: u8 = 5;
+pub(crate) const SORTED_SET: u8 = 5;
 
 /// A list, element by element.
 const LIST: u8 = 1;
@@ -36,17 +36,17 @@ const SORTED_SET_TEXT: u8 = 3;
 const HASH_ZIPMAP: u8 = 9;
 const LIST_ZIPLIST: u8 = 10;
 /// The RDB type of a packed one. Keyfast writes it.
-pub const SET_INTSET: u8 = 11;
+pub(crate) const SET_INTSET: u8 = 11;
 const SORTED_SET_ZIPLIST: u8 = 12;
 const HASH_ZIPLIST: u8 = 13;
 /// A list of ziplists.
 const LIST_QUICKLIST: u8 = 14;
 /// The RDB type of a packed one. Keyfast writes it.
-pub const HASH_LISTPACK: u8 = 16;
+pub(crate) const HASH_LISTPACK: u8 = 16;
 /// The RDB type of a packed one. Keyfast writes it.
-pub const SORTED_SET_LISTPACK: u8 = 17;
+pub(crate) const SORTED_SET_LISTPACK: u8 = 17;
 /// A list of listpacks and of single elements. Keyfast writes it.
-pub const LIST_QUICKLIST_2: u8 = 18;
+pub(crate) const LIST_QUICKLIST_2: u8 = 18;
 /// From Redis 7.2 on.
 const SET_LISTPACK: u8 = 20;
 /// Hashes of which some fields expire, as releases before Redis 7.4 wrote them: each field behind its moment…
@@ -55,9 +55,9 @@ const HASH_EXPIRING_BEFORE_7_4: u8 = 22;
 const HASH_LISTPACK_EXPIRING_BEFORE_7_4: u8 = 23;
 /// The RDB type of a hash of which some fields expire, field by field: the first moment, then each field
 /// behind its distance from it. From Redis 7.4 on. Keyfast writes it.
-pub const HASH_EXPIRING: u8 = 24;
+pub(crate) const HASH_EXPIRING: u8 = 24;
 /// The RDB type of a packed one: the first moment, then fields, values and moments. Keyfast writes it.
-pub const HASH_LISTPACK_EXPIRING: u8 = 25;
+pub(crate) const HASH_LISTPACK_EXPIRING: u8 = 25;
 /// A hash of which some fields expire in the form of Valkey 9: each field before its moment. Valkey's number
 /// for it is 22, which is another form in Redis. So it has a number here that no file contains.
 pub(super) const HASH_EXPIRING_OF_VALKEY: u8 = 0x80 | HASH_OF_VALKEY;
@@ -65,11 +65,11 @@ pub(super) const HASH_EXPIRING_OF_VALKEY: u8 = 0x80 | HASH_OF_VALKEY;
 pub(super) const HASH_OF_VALKEY: u8 = 22;
 
 /// The RDB types that [`list`] reads.
-pub const LIST_TYPES: &[u8] = &[LIST, LIST_ZIPLIST, LIST_QUICKLIST, LIST_QUICKLIST_2];
+pub(crate) const LIST_TYPES: &[u8] = &[LIST, LIST_ZIPLIST, LIST_QUICKLIST, LIST_QUICKLIST_2];
 /// The RDB types that [`set`] reads.
-pub const SET_TYPES: &[u8] = &[SET, SET_INTSET, SET_LISTPACK];
+pub(crate) const SET_TYPES: &[u8] = &[SET, SET_INTSET, SET_LISTPACK];
 /// The RDB types that [`hash`] reads.
-pub const HASH_TYPES: &[u8] = &[
+pub(crate) const HASH_TYPES: &[u8] = &[
     HASH,
     HASH_ZIPMAP,
     HASH_ZIPLIST,
@@ -82,14 +82,15 @@ pub const HASH_TYPES: &[u8] = &[
 ];
 /// The latest moment at which a field expires, in milliseconds since 1970: Redis has 46 bits for it, which
 /// last until the year 4199. Valkey has more; a field that expires later there does not expire here.
-pub const FIELD_MOMENT_MS_MAX: u64 = (1 << 46) - 1;
+pub(crate) const FIELD_MOMENT_MS_MAX: u64 = (1 << 46) - 1;
 /// The RDB types that [`sorted_set`] reads.
-pub const SORTED_SET_TYPES: &[u8] = &[SORTED_SET, SORTED_SET_TEXT, SORTED_SET_ZIPLIST, SORTED_SET_LISTPACK];
+pub(crate) const SORTED_SET_TYPES: &[u8] =
+    &[SORTED_SET, SORTED_SET_TEXT, SORTED_SET_ZIPLIST, SORTED_SET_LISTPACK];
 
 /// A node of a quicklist that is one element. Redis: `QUICKLIST_NODE_CONTAINER_PLAIN`.
-pub const NODE_PLAIN: u64 = 1;
+pub(crate) const NODE_PLAIN: u64 = 1;
 /// One that is a listpack. Redis: `QUICKLIST_NODE_CONTAINER_PACKED`.
-pub const NODE_PACKED: u64 = 2;
+pub(crate) const NODE_PACKED: u64 = 2;
 
 /// In the place of the length of a score that is a text: it is no number, or infinite.
 const SCORE_NAN: u8 = 253;
@@ -103,18 +104,22 @@ const NOT_A_MOMENT: DecodeError = DecodeError::Invalid("the moment of a field is
 const NOT_A_SCORE: DecodeError = DecodeError::Invalid("a score is not a number");
 
 /// Gets an element of a list, or a member of a set.
-pub type VisitElement<'v> = dyn FnMut(&[u8]) -> Result<(), DecodeError> + 'v;
+pub(crate) type VisitElement<'v> = dyn FnMut(&[u8]) -> Result<(), DecodeError> + 'v;
 /// Gets a field of a hash, its value, and when it expires.
-pub type VisitField<'v> = dyn FnMut(&[u8], &[u8], Option<u64>) -> Result<(), DecodeError> + 'v;
+pub(crate) type VisitField<'v> = dyn FnMut(&[u8], &[u8], Option<u64>) -> Result<(), DecodeError> + 'v;
 /// Gets a member of a sorted set and its score, which is a number, perhaps infinite.
-pub type VisitScored<'v> = dyn FnMut(&[u8], f64) -> Result<(), DecodeError> + 'v;
+pub(crate) type VisitScored<'v> = dyn FnMut(&[u8], f64) -> Result<(), DecodeError> + 'v;
 
 /// Reads a list of one of [`LIST_TYPES`], from its head to its tail.
 ///
 /// # Errors
 ///
 /// [`DecodeError`] if it cannot be read; what `visit` returned as an error.
-pub fn list(rdb_type: u8, source: &mut dyn Source, visit: &mut VisitElement<'_>) -> Result<(), DecodeError> {
+pub(crate) fn list(
+    rdb_type: u8,
+    source: &mut dyn Source,
+    visit: &mut VisitElement<'_>,
+) -> Result<(), DecodeError> {
     let mut string = Vec::new();
     let mut count = 0;
     match rdb_type {
@@ -141,7 +146,11 @@ pub fn list(rdb_type: u8, source: &mut dyn Source, visit: &mut VisitElement<'_>)
 /// # Errors
 ///
 /// [`DecodeError`] if it cannot be read; what `visit` returned as an error.
-pub fn set(rdb_type: u8, source: &mut dyn Source, visit: &mut VisitElement<'_>) -> Result<(), DecodeError> {
+pub(crate) fn set(
+    rdb_type: u8,
+    source: &mut dyn Source,
+    visit: &mut VisitElement<'_>,
+) -> Result<(), DecodeError> {
     let mut string = Vec::new();
     not_empty(match rdb_type {
         SET => read_elements(source, visit)?,
@@ -159,7 +168,11 @@ pub fn set(rdb_type: u8, source: &mut dyn Source, visit: &mut VisitElement<'_>) 
 /// # Errors
 ///
 /// [`DecodeError`] if it cannot be read; what `visit` returned as an error.
-pub fn hash(rdb_type: u8, source: &mut dyn Source, visit: &mut VisitField<'_>) -> Result<(), DecodeError> {
+pub(crate) fn hash(
+    rdb_type: u8,
+    source: &mut dyn Source,
+    visit: &mut VisitField<'_>,
+) -> Result<(), DecodeError> {
     let mut string = Vec::new();
     let visit_elements = &mut |field: Element<'_>, value: Element<'_>| {
         let (mut field_digits, mut value_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
@@ -197,7 +210,7 @@ pub fn hash(rdb_type: u8, source: &mut dyn Source, visit: &mut VisitField<'_>) -
 /// # Errors
 ///
 /// [`DecodeError`] if it cannot be read; what `visit` returned as an error.
-pub fn sorted_set(
+pub(crate) fn sorted_set(
     rdb_type: u8,
     source: &mut dyn Source,
     visit: &mut VisitScored<'_>,
@@ -220,7 +233,7 @@ pub fn sorted_set(
 }
 
 /// Writes a score as [`SORTED_SET`] has it: eight bytes, little-endian.
-pub fn write_score(output: &mut Vec<u8>, score: f64) {
+pub(crate) fn write_score(output: &mut Vec<u8>, score: f64) {
     output.extend(score.to_le_bytes());
 }
 

@@ -5,12 +5,12 @@ use super::strings::{Decoder, write_string};
 use super::{Compressor, DumpError, sign, verified};
 
 /// A library, in payloads and in snapshots.
-pub const LIBRARY: u8 = 245;
+pub(crate) const LIBRARY: u8 = 245;
 /// One as the release candidates of Redis 7.0 wrote it, with another header.
-pub const LIBRARY_BEFORE_7: u8 = 246;
+pub(crate) const LIBRARY_BEFORE_7: u8 = 246;
 
 /// Makes a payload of the codes of libraries.
-pub fn encode_libraries<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+pub(crate) fn encode_libraries<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut payload = Vec::new();
     let mut compressor = Compressor::default();
     for code in codes {
@@ -22,7 +22,7 @@ pub fn encode_libraries<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 
 /// Iterates over the codes of the libraries in a payload. It ends at the first that is invalid, with an error
 /// in the words of Redis.
-pub struct Libraries<'a> {
+pub(crate) struct Libraries<'a> {
     decoder: Decoder<&'a [u8]>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Libraries<'a> {
     /// # Errors
     ///
     /// [`DumpError::VersionOrChecksum`]
-    pub fn of(payload: &'a [u8], code_bytes_max: usize) -> Result<Libraries<'a>, DumpError> {
+    pub(crate) fn of(payload: &'a [u8], code_bytes_max: usize) -> Result<Libraries<'a>, DumpError> {
         Ok(Libraries { decoder: Decoder::new(verified(payload)?.0, code_bytes_max) })
     }
 }

@@ -6,15 +6,15 @@
 //! all versions of Redis. Payloads come from clients: every length in one is held against what is really
 //! there before it is believed.
 
-pub mod collections;
+pub(crate) mod collections;
 mod libraries;
 mod lzf;
-pub mod packed;
-pub mod strings;
+pub(crate) mod packed;
+pub(crate) mod strings;
 
 use crc::{CRC_64_REDIS, Crc, Table};
 
-pub use libraries::{LIBRARY, LIBRARY_BEFORE_7, Libraries, encode_libraries};
+pub(crate) use libraries::{LIBRARY, LIBRARY_BEFORE_7, Libraries, encode_libraries};
 pub use lzf::Compressor;
 
 /// The checksum of payloads and of whole snapshots.
@@ -23,31 +23,31 @@ pub static CHECKSUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_RE
 /// The version of the format that Redis 7.0 writes.
 pub const VERSION: u16 = 10;
 /// The version of the format that Redis 7.2 writes, the first that says when a stream's consumer was active.
-pub const VERSION_WITH_ACTIVITY: u16 = 11;
+pub(crate) const VERSION_WITH_ACTIVITY: u16 = 11;
 /// The form of a stream with such a consumer.
-pub const STREAM_WITH_ACTIVITY: u8 = 21;
+pub(crate) const STREAM_WITH_ACTIVITY: u8 = 21;
 /// The version of the format that Redis 7.4 writes, the first with expiring fields. Keyfast writes it where
 /// there are some.
-pub const VERSION_WITH_FIELD_EXPIRIES: u16 = 12;
+pub(crate) const VERSION_WITH_FIELD_EXPIRIES: u16 = 12;
 /// The version of the format that Redis 8.6 writes, the first with producers of a stream's entries.
-pub const VERSION_WITH_PRODUCERS: u16 = 13;
+pub(crate) const VERSION_WITH_PRODUCERS: u16 = 13;
 /// The form of a stream with producers.
-pub const STREAM_WITH_PRODUCERS: u8 = 26;
+pub(crate) const STREAM_WITH_PRODUCERS: u8 = 26;
 /// The version of the format that Redis 8.8 writes, the first with entries of a stream that a consumer has
 /// given back.
-pub const VERSION_WITH_RELEASED: u16 = 14;
+pub(crate) const VERSION_WITH_RELEASED: u16 = 14;
 /// The form of a stream with such entries.
-pub const STREAM_WITH_RELEASED: u8 = 27;
+pub(crate) const STREAM_WITH_RELEASED: u8 = 27;
 /// The newest version of Redis that is read: 12 is that of Redis 7.4 to 8.4, 13 of 8.6, 14 of 8.8, 15 of
 /// 8.10. What they brought are types of values, each with a number of its own.
-pub const VERSION_MAX: u16 = 15;
+pub(crate) const VERSION_MAX: u16 = 15;
 /// The version of Valkey 9.0 and 9.1: it has left those in between to Redis.
-pub const VERSION_OF_VALKEY: u16 = 80;
+pub(crate) const VERSION_OF_VALKEY: u16 = 80;
 
 /// Who wrote a file or a payload. They parted after version 11, and gave the same numbers to different
 /// things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Author {
+pub(crate) enum Author {
     /// Redis, or Keyfast.
     Redis,
     /// Valkey 9 or later.
@@ -56,7 +56,7 @@ pub enum Author {
 
 impl Author {
     /// The author of this version of the format.
-    pub fn of_version(version: u16) -> Option<Author> {
+    pub(crate) fn of_version(version: u16) -> Option<Author> {
         match version {
             1..=VERSION_MAX => Some(Author::Redis),
             VERSION_OF_VALKEY => Some(Author::Valkey),
@@ -66,7 +66,7 @@ impl Author {
 
     /// The form of a value with this number: the number itself, or one above 127 for a form of Valkey whose
     /// number means another one in Redis.
-    pub fn form(self, number: u8) -> Option<u8> {
+    pub(crate) fn form(self, number: u8) -> Option<u8> {
         match self {
             _ if number >= 0x80 => None,
             Author::Valkey if number == collections::HASH_OF_VALKEY => {
@@ -80,7 +80,7 @@ impl Author {
 
 /// Why a payload is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DumpError {
+pub(crate) enum DumpError {
     /// It is too new, or was changed on its way.
     VersionOrChecksum,
     /// It is of no known type, or not whole, or too long.
@@ -88,7 +88,7 @@ pub enum DumpError {
 }
 
 /// Makes a payload of what it is to contain: adds version and checksum.
-pub fn sign(mut payload: Vec<u8>) -> Vec<u8> {
+pub(crate) fn sign(mut payload: Vec<u8>) -> Vec<u8> {
     let version = match payload.first() {
         Some(&(collections::HASH_EXPIRING | collections::HASH_LISTPACK_EXPIRING)) => {
             VERSION_WITH_FIELD_EXPIRIES
@@ -106,14 +106,14 @@ pub fn sign(mut payload: Vec<u8>) -> Vec<u8> {
 
 /// What stands behind the value of a lock that has a fencing number, in a payload. Redis and Valkey do not
 /// read what stands there.
-pub const LOCK_MARK: &[u8] = b"keyfast-lock";
+pub(crate) const LOCK_MARK: &[u8] = b"keyfast-lock";
 
 /// Returns a payload without its version and checksum, and its author.
 ///
 /// # Errors
 ///
 /// [`DumpError::VersionOrChecksum`]
-pub fn verified(payload: &[u8]) -> Result<(&[u8], Author), DumpError> {
+pub(crate) fn verified(payload: &[u8]) -> Result<(&[u8], Author), DumpError> {
     let (checked, checksum) = payload.split_last_chunk().ok_or(DumpError::VersionOrChecksum)?;
     let (content, version) = checked.split_last_chunk().ok_or(DumpError::VersionOrChecksum)?;
     let author = Author::of_version(u16::from_le_bytes(*version)).ok_or(DumpError::VersionOrChecksum)?;

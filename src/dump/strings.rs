@@ -104,7 +104,7 @@ impl From<io::Error> for DecodeError {
 
 /// Reads strings and lengths, one after the other. What is announced is never believed before it came.
 #[derive(Debug)]
-pub struct Decoder<R> {
+pub(crate) struct Decoder<R> {
     /// The rest of the input.
     pub input: R,
     string_bytes_max: usize,
@@ -157,7 +157,7 @@ impl<R: Read> Source for Decoder<R> {
 
 impl<R: Read> Decoder<R> {
     /// A reader of strings of at most `string_bytes_max` bytes each.
-    pub fn new(input: R, string_bytes_max: usize) -> Decoder<R> {
+    pub(crate) fn new(input: R, string_bytes_max: usize) -> Decoder<R> {
         Decoder { input, string_bytes_max, compressed: Vec::new() }
     }
 
@@ -166,7 +166,7 @@ impl<R: Read> Decoder<R> {
     /// # Errors
     ///
     /// [`DecodeError`], as all that is read.
-    pub fn byte(&mut self) -> Result<u8, DecodeError> {
+    pub(crate) fn byte(&mut self) -> Result<u8, DecodeError> {
         self.array::<1>().map(|[byte]| byte)
     }
 
@@ -175,7 +175,7 @@ impl<R: Read> Decoder<R> {
     /// # Errors
     ///
     /// [`DecodeError`]
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let mut array = [0; N];
         self.input.read_exact(&mut array)?;
         Ok(array)
@@ -186,7 +186,7 @@ impl<R: Read> Decoder<R> {
     /// # Errors
     ///
     /// [`DecodeError`]
-    pub fn length(&mut self) -> Result<u64, DecodeError> {
+    pub(crate) fn length(&mut self) -> Result<u64, DecodeError> {
         match self.announced()? {
             Announced::Length(length) => Ok(length),
             Announced::Encoded(_) => Err(DecodeError::Invalid("a string in the place of a length")),
@@ -198,7 +198,7 @@ impl<R: Read> Decoder<R> {
     /// # Errors
     ///
     /// [`DecodeError`]
-    pub fn string(&mut self, string: &mut Vec<u8>) -> Result<(), DecodeError> {
+    pub(crate) fn string(&mut self, string: &mut Vec<u8>) -> Result<(), DecodeError> {
         let integer = match self.announced()? {
             Announced::Length(length) => {
                 let length = self.string_length(length)?;

@@ -63,7 +63,7 @@ fn question(
 /// # Errors
 ///
 /// [`NotAnswered`]: the caller executes the request again when the store has answered.
-pub fn execute(
+pub(crate) fn execute(
     remote: &Arc<Remote>,
     session: &mut Session,
     command: &'static Command,

@@ -25,7 +25,7 @@ const LONG_COPY_BYTES: usize = 16 << 20;
 
 /// A transaction that was begun, and what its command needs besides.
 #[derive(Debug)]
-pub struct Begun<'a> {
+pub(crate) struct Begun<'a> {
     /// A transaction over the keys that it needs.
     pub tx: Transaction<'a>,
     /// The scripts' turn, if the command may run a script.
@@ -36,7 +36,7 @@ pub struct Begun<'a> {
 
 /// Why a command cannot run now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotBegun {
+pub(crate) enum NotBegun {
     /// A script has been running for too long.
     Busy,
     /// Another client has what it needs, for more than a moment.
@@ -57,7 +57,7 @@ impl From<NotNow> for NotBegun {
 /// # Errors
 ///
 /// [`NotBegun`]
-pub fn begin<'a>(
+pub(crate) fn begin<'a>(
     instance: &'a Instance,
     session: &mut Session,
     command: &Command,
@@ -100,7 +100,7 @@ impl<'a> Begun<'a> {
     ///
     /// [`NotBegun`]
     #[inline(always)]
-    pub fn copy_shared(
+    pub(crate) fn copy_shared(
         &mut self,
         instance: &'a Instance,
         session: &Session,
@@ -155,7 +155,7 @@ impl<'a> Begun<'a> {
     ///
     /// [`NotBegun`]
     #[inline(always)]
-    pub fn hold_targets(
+    pub(crate) fn hold_targets(
         &mut self,
         session: &Session,
         command: &Command,
@@ -188,7 +188,7 @@ impl<'a> Begun<'a> {
     }
 
     /// Logs the changes. Returns what is left to do when this is dropped, which unlocks the shards.
-    pub fn end(&mut self, session: &mut Session) -> Ended {
+    pub(crate) fn end(&mut self, session: &mut Session) -> Ended {
         let mut unfinished = None;
         if self.tx.leaves_anything() {
             unfinished = Some(Unfinished::of(session, &mut self.tx));
@@ -199,14 +199,14 @@ impl<'a> Begun<'a> {
 
 /// The rest of a request, for when its locks are free.
 #[derive(Debug)]
-pub struct Ended {
+pub(crate) struct Ended {
     unfinished: Option<Unfinished>,
     flushes: u64,
 }
 
 impl Ended {
     /// Finishes the request. Its reply is the last one in `out`.
-    pub fn finish(self, instance: &Instance, session: &Session, out: &mut Vec<u8>) {
+    pub(crate) fn finish(self, instance: &Instance, session: &Session, out: &mut Vec<u8>) {
         if let Some(unfinished) = self.unfinished {
             unfinished.finish(instance, session, out);
         }
@@ -218,7 +218,7 @@ impl Ended {
 
 /// The work for a request that remains when its locks are free. Nearly always there is none.
 #[derive(Debug)]
-pub struct Unfinished {
+pub(crate) struct Unfinished {
     /// Large garbage to free.
     garbage: Option<Garbage>,
     /// Clients that the request has served.
@@ -230,7 +230,7 @@ pub struct Unfinished {
 impl Unfinished {
     /// Logs the changes of a transaction that is about to end, and takes what is left to do.
     #[cold]
-    pub fn of(session: &mut Session, tx: &mut Transaction<'_>) -> Unfinished {
+    pub(crate) fn of(session: &mut Session, tx: &mut Transaction<'_>) -> Unfinished {
         session.logged.commit(tx);
         let (garbage, served, missed) = (tx.take_large_garbage(), tx.take_served(), tx.take_missed());
         Unfinished { garbage, served, missed }
@@ -239,7 +239,7 @@ impl Unfinished {
     /// Does the work, for a caller that holds no lock: delivers the replies of the clients that were served,
     /// frees the garbage, and completes the last reply in `out`.
     #[cold]
-    pub fn finish(self, instance: &Instance, session: &Session, out: &mut Vec<u8>) {
+    pub(crate) fn finish(self, instance: &Instance, session: &Session, out: &mut Vec<u8>) {
         self.served.into_iter().for_each(|served| served.deliver(session.logged.end));
         if let Some(garbage) = self.garbage {
             instance.free(garbage);

@@ -4,8 +4,8 @@
 //! [`memory`] is in this process. A request that reads much of a large value runs [`unlocked_reads`]. That of
 //! [`remote`] is in a store outside of it: a request runs on an [`scratch`] of the rows of its keys.
 
-pub mod all_keys;
-pub mod memory;
-pub mod remote;
-pub mod scratch;
-pub mod unlocked_reads;
+pub(crate) mod all_keys;
+pub(crate) mod memory;
+pub(crate) mod remote;
+pub(crate) mod scratch;
+pub(crate) mod unlocked_reads;

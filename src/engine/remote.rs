@@ -37,7 +37,7 @@ const LOOKS_MAX: u32 = 16;
 
 /// Why a request has no reply yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotAnswered {
+pub(crate) enum NotAnswered {
     /// It waits for the store, as the session's `pending` says.
     Store,
     /// It waits for something that another client holds.
@@ -51,7 +51,7 @@ pub enum NotAnswered {
 /// # Errors
 ///
 /// [`NotAnswered`]: the caller executes the request again when the wait is over.
-pub fn execute(
+pub(crate) fn execute(
     (instance, remote): (&Instance, &Arc<Remote>),
     session: &mut Session,
     command: &'static Command,
@@ -94,7 +94,7 @@ pub fn execute(
 
 /// Runs a request whose client waits for the one before it, which travels in this seat, so that both travel
 /// in one group. Returns how far it is, or `None` if it has to wait. In that case nothing has happened.
-pub fn run_ahead(
+pub(crate) fn run_ahead(
     (instance, remote): (&Instance, &Arc<Remote>),
     session: &mut Session,
     command: &'static Command,

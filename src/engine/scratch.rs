@@ -51,7 +51,7 @@ pub struct Ran {
 
 /// A request, and the rows on which it runs.
 #[derive(Clone, Copy)]
-pub struct Work<'a> {
+pub(crate) struct Work<'a> {
     /// The request's command, or subcommand.
     pub command: &'static Command,
     /// The request as its client sent it.
@@ -71,7 +71,7 @@ pub struct Work<'a> {
 /// # Errors
 ///
 /// If a row cannot be read, or a new value is longer than one in the store may be.
-pub fn run_on_rows(instance: &Instance, session: &mut Session, work: Work<'_>) -> Result<Ran> {
+pub(crate) fn run_on_rows(instance: &Instance, session: &mut Session, work: Work<'_>) -> Result<Ran> {
     let scratch = instance.scratches.take(instance, work.now_ms);
     let keyspace = &scratch.keyspace;
     let ran = load(keyspace, work).and_then(|()| run_loaded(keyspace, instance, session, work));

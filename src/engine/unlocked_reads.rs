@@ -27,7 +27,7 @@ use crate::values::LONG_TEXT_BYTES;
 
 /// Copies of what a request reads.
 #[derive(Debug)]
-pub struct Copies {
+pub(crate) struct Copies {
     scratch: Scratch,
 }
 
@@ -35,7 +35,7 @@ impl Copies {
     /// Copies what a request reads, if it reads much of a large value, or of a small one many times
     /// (`is_long`). If something has expired, the request shall free it, so it runs on the keyspace itself.
     #[inline(always)]
-    pub fn of(
+    pub(crate) fn of(
         instance: &Instance,
         command: &Command,
         tx: &Transaction<'_>,
@@ -82,7 +82,7 @@ impl Copies {
     ///
     /// Those of the command.
     #[cold]
-    pub fn run(
+    pub(crate) fn run(
         self,
         command: &'static Command,
         instance: &Instance,
@@ -136,7 +136,7 @@ fn is_wanted(session: &Session) -> impl FnMut() -> bool + 'static {
 
 /// Whether the client at the other end of a socket sends nothing more. Of a client that waits for a long
 /// reply this means that it has gone.
-pub fn has_hung_up(socket: &OwnedFd) -> bool {
+pub(crate) fn has_hung_up(socket: &OwnedFd) -> bool {
     let ends = PollFlags::from_bits_retain(libc::POLLRDHUP) | PollFlags::POLLHUP | PollFlags::POLLERR;
     let mut asked = [PollFd::new(socket.as_fd(), ends)];
     // If the system cannot tell, the client is there.

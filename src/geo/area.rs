@@ -18,7 +18,7 @@ const ARCTIC: f64 = 80.0;
 
 /// An area on earth.
 #[derive(Clone, Debug)]
-pub struct Area {
+pub(crate) struct Area {
     /// From where distances are counted.
     pub center: Position,
     /// The shape of the area.
@@ -29,7 +29,7 @@ pub struct Area {
 
 /// A shape of an area.
 #[derive(Clone, Debug)]
-pub enum Shape {
+pub(crate) enum Shape {
     /// All that is so near to the center.
     Circle {
         /// The largest distance.
@@ -52,13 +52,13 @@ const AROUND: [(i32, i32); 9] =
 
 impl Area {
     /// A polygon, whose center is the mean of its corners.
-    pub fn polygon(polygon: Arc<Polygon>) -> Area {
+    pub(crate) fn polygon(polygon: Arc<Polygon>) -> Area {
         Area { center: polygon.center(), shape: Shape::Polygon(polygon), unit_m: 1.0 }
     }
 
     /// The distance of a place from the center, in meters; `None` if the place is outside. Adds the number of
     /// edges of a polygon that were looked at to `compared`.
-    pub fn distance(&self, place: Position, compared: &mut u64) -> Option<f64> {
+    pub(crate) fn distance(&self, place: Position, compared: &mut u64) -> Option<f64> {
         let distance = || self.center.distance_to(place);
         match &self.shape {
             Shape::Circle { radius } => Some(distance()).filter(|distance| *distance <= radius * self.unit_m),
@@ -74,7 +74,7 @@ impl Area {
     }
 
     /// The cells in which all places of the area are.
-    pub fn cells(&self) -> Vec<Cell> {
+    pub(crate) fn cells(&self) -> Vec<Cell> {
         let bounds = self.bounds();
         let cell_of_center = |steps| match self.shape {
             // The center of a polygon may be at the end of the map, or at a pole and so beyond it.

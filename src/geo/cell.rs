@@ -9,7 +9,7 @@ use super::{LATITUDES, LONGITUDES, Position, Span};
 
 /// One cell of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cell {
+pub(crate) struct Cell {
     /// Its number from the west on. Behind the last is the cell of the end of the range alone.
     longitude: u32,
     /// Its number from the south on.
@@ -26,7 +26,7 @@ pub(super) struct Bounds {
 
 impl Cell {
     /// The steps of the cell that a score keeps.
-    pub const STEPS_MAX: u32 = 26;
+    pub(crate) const STEPS_MAX: u32 = 26;
 
     /// The cell of a place.
     pub(super) fn of(position: Position, steps: u32) -> Cell {
@@ -54,7 +54,7 @@ impl Cell {
     }
 
     /// The scores of all places in it.
-    pub fn scores(self) -> Range<f64> {
+    pub(crate) fn scores(self) -> Range<f64> {
         let align = |bits: u64| (bits << (2 * (Cell::STEPS_MAX - self.steps))) as f64;
         align(self.bits())..align(self.bits() + 1)
     }

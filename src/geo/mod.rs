@@ -11,10 +11,10 @@ mod cell;
 mod nearest;
 mod polygon;
 
-pub use area::{Area, Shape};
-pub use cell::Cell;
-pub use nearest::sort_first;
-pub use polygon::Polygon;
+pub(crate) use area::{Area, Shape};
+pub(crate) use cell::Cell;
+pub(crate) use nearest::sort_first;
+pub(crate) use polygon::Polygon;
 
 /// The longitudes that a place can have.
 const LONGITUDES: Span = Span { min: -180.0, max: 180.0 };
@@ -53,7 +53,7 @@ impl Span {
 
 /// A place, in degrees.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Position {
+pub(crate) struct Position {
     /// East of Greenwich.
     pub longitude: f64,
     /// North of the equator.
@@ -62,7 +62,7 @@ pub struct Position {
 
 impl Position {
     /// Whether a score can keep it.
-    pub fn is_valid(self) -> bool {
+    pub(crate) fn is_valid(self) -> bool {
         LONGITUDES.contains(self.longitude) && LATITUDES.contains(self.latitude)
     }
 
@@ -72,13 +72,13 @@ impl Position {
     }
 
     /// The score that keeps the place.
-    pub fn score(self) -> f64 {
+    pub(crate) fn score(self) -> f64 {
         Cell::of(self, Cell::STEPS_MAX).bits() as f64
     }
 
     /// The place that a score keeps: the middle of its cell. Any score keeps some place, also one that was
     /// not made of a place.
-    pub fn of_score(score: f64) -> Position {
+    pub(crate) fn of_score(score: f64) -> Position {
         let area = Cell::of_bits(bits_of_score(score)).bounds();
         Position {
             longitude: middle(area.longitudes, LONGITUDES),
@@ -87,7 +87,7 @@ impl Position {
     }
 
     /// The distance to another place, in meters, by the haversine formula.
-    pub fn distance_to(self, other: Position) -> f64 {
+    pub(crate) fn distance_to(self, other: Position) -> f64 {
         let (own, others) = (self.latitude * RADIANS, other.latitude * RADIANS);
         let u = ((others - own) / 2.0).sin();
         let v = ((other.longitude * RADIANS - self.longitude * RADIANS) / 2.0).sin();
@@ -97,7 +97,7 @@ impl Position {
     }
 
     /// The geohash that other systems know, of eleven characters. The last one says nothing.
-    pub fn geohash(self) -> [u8; 11] {
+    pub(crate) fn geohash(self) -> [u8; 11] {
         const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
         let bits = Cell::on_grid(self, LONGITUDES, COMMON_LATITUDES, Cell::STEPS_MAX).bits();
         let mut text = [ALPHABET[0]; 11];

@@ -17,7 +17,7 @@ const MIDDLE: usize = 40;
 const DIVISIONS_MAX: u32 = 4;
 
 /// Sorts the items until the first `count` are in order. If these are all, equal ones keep their order.
-pub fn sort_first<T>(items: &mut [T], count: usize, compare: impl Fn(&T, &T) -> Ordering) {
+pub(crate) fn sort_first<T>(items: &mut [T], count: usize, compare: impl Fn(&T, &T) -> Ordering) {
     if count >= items.len() {
         return items.sort_by(compare);
     }

@@ -11,7 +11,7 @@ use super::{Position, RADIANS, Span};
 
 /// A polygon that is ready for many comparisons.
 #[derive(Clone, Debug)]
-pub struct Polygon {
+pub(crate) struct Polygon {
     /// In the order of their southern ends.
     edges: Box<[Edge]>,
     bounds: Bounds,
@@ -45,7 +45,7 @@ impl Edge {
 
 impl Polygon {
     /// The polygon with these corners. There must be corners.
-    pub fn new(corners: &[Position]) -> Polygon {
+    pub(crate) fn new(corners: &[Position]) -> Polygon {
         let starts = corners.iter().skip(corners.len() - 1).chain(corners);
         let edge = |(one, other): (&Position, &Position)| Edge {
             one: *one,
@@ -59,7 +59,7 @@ impl Polygon {
     }
 
     /// The place in the middle of the corners.
-    pub fn center(&self) -> Position {
+    pub(crate) fn center(&self) -> Position {
         self.center
     }
 
@@ -69,7 +69,7 @@ impl Polygon {
     }
 
     /// Whether a place is within it. Adds the number of edges that were looked at to `compared`.
-    pub fn contains(&self, place: Position, compared: &mut u64) -> bool {
+    pub(crate) fn contains(&self, place: Position, compared: &mut u64) -> bool {
         /// A crossing lies this far beyond the ends of its edge at most, as it is rounded.
         const ROUNDED_DEGREES: f64 = 1e-9;
         let Bounds { longitudes, latitudes } = self.bounds;

@@ -10,7 +10,7 @@ const ALPHA: f64 = 0.721_347_520_444_481_7;
 
 /// How many registers have each value. Damaged registers may have values that no hash gives.
 #[derive(Clone, Debug)]
-pub struct Histogram([u32; 64]);
+pub(crate) struct Histogram([u32; 64]);
 
 impl Default for Histogram {
     fn default() -> Histogram {
@@ -20,12 +20,12 @@ impl Default for Histogram {
 
 impl Histogram {
     /// Counts `count` registers with a value below 64.
-    pub fn add(&mut self, register: u8, count: u32) {
+    pub(crate) fn add(&mut self, register: u8, count: u32) {
         self.0[usize::from(register)] += count;
     }
 
     /// The histogram of these registers.
-    pub fn of(registers: &[u8; REGISTERS]) -> Histogram {
+    pub(crate) fn of(registers: &[u8; REGISTERS]) -> Histogram {
         let mut histogram = Histogram::default();
         registers.iter().for_each(|register| histogram.add(*register, 1));
         histogram
@@ -33,7 +33,7 @@ impl Histogram {
 }
 
 /// Estimates the number of elements from these registers.
-pub fn estimate(histogram: &Histogram) -> u64 {
+pub(crate) fn estimate(histogram: &Histogram) -> u64 {
     let registers = REGISTERS as f64;
     let Histogram(counts) = histogram;
     let mut z = registers * tau((registers - f64::from(counts[RUN_MAX + 1])) / registers);

@@ -8,7 +8,7 @@ const SHIFT: u32 = 47;
 
 /// The part of an element's hash that matters: a register, and a value for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Observation {
+pub(crate) struct Observation {
     /// The number of the register, from 0.
     pub index: usize,
     /// The place of the first bit that is set in the rest of its hash, from 1 on.
@@ -17,7 +17,7 @@ pub struct Observation {
 
 impl Observation {
     /// Hashes an element.
-    pub fn of(element: &[u8]) -> Observation {
+    pub(crate) fn of(element: &[u8]) -> Observation {
         let hash = hash(element);
         // A bit behind the last ends the run if no other one does.
         let rest = hash >> INDEX_BITS | 1 << (u64::BITS - INDEX_BITS);

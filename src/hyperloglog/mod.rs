@@ -9,22 +9,22 @@
 //! means that the string is no HyperLogLog; registers that do not add up mean that it is damaged
 //! ([`Invalid`]), and whatever reads them counts them while it does.
 
-pub mod dense;
-pub mod sparse;
+pub(crate) mod dense;
+pub(crate) mod sparse;
 
 mod count;
 mod hash;
 
-pub use count::{Histogram, estimate};
-pub use hash::Observation;
+pub(crate) use count::{Histogram, estimate};
+pub(crate) use hash::Observation;
 use sparse::Added;
 
 /// The registers of a HyperLogLog.
-pub const REGISTERS: usize = 1 << INDEX_BITS;
+pub(crate) const REGISTERS: usize = 1 << INDEX_BITS;
 /// Bytes in front of the registers.
-pub const HEADER_BYTES: usize = 16;
+pub(crate) const HEADER_BYTES: usize = 16;
 /// Where the last count is in the header. Its highest bit is set while elements have come since.
-pub const COUNT: std::ops::Range<usize> = 8..HEADER_BYTES;
+pub(crate) const COUNT: std::ops::Range<usize> = 8..HEADER_BYTES;
 
 /// The bits of a hash that select a register.
 const INDEX_BITS: u32 = 14;
@@ -44,7 +44,7 @@ pub enum Invalid {
 
 /// How the registers are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub(crate) enum Form {
     /// Six bits each.
     Dense,
     /// Runs of registers that are alike.
@@ -57,7 +57,7 @@ impl Form {
     /// # Errors
     ///
     /// [`Invalid`]. A string that is damaged is only found here if it is longer than any that is not.
-    pub fn of(value: &[u8]) -> Result<Form, Invalid> {
+    pub(crate) fn of(value: &[u8]) -> Result<Form, Invalid> {
         if value.len() < HEADER_BYTES || !value.starts_with(MAGIC) {
             return Err(Invalid::NotOne);
         }
@@ -71,18 +71,18 @@ impl Form {
 }
 
 /// A HyperLogLog without elements.
-pub fn empty() -> Vec<u8> {
+pub(crate) fn empty() -> Vec<u8> {
     [MAGIC, &[1, 0, 0, 0], &[0; 8], &sparse::EMPTY].concat()
 }
 
 /// The last count, unless it is outdated.
-pub fn last_count(value: &[u8]) -> Option<u64> {
+pub(crate) fn last_count(value: &[u8]) -> Option<u64> {
     let bytes = value.get(COUNT)?.try_into().ok()?;
     (value[COUNT.end - 1] & OUTDATED == 0).then(|| u64::from_le_bytes(bytes))
 }
 
 /// Marks the last count as outdated; `end` is the last byte of the header.
-pub fn outdate(end: &mut u8) {
+pub(crate) fn outdate(end: &mut u8) {
     *end |= OUTDATED;
 }
 
@@ -91,7 +91,7 @@ pub fn outdate(end: &mut u8) {
 /// # Errors
 ///
 /// [`Invalid::Damaged`]. Some registers may have been added.
-pub fn merge(maxima: &mut [u8; REGISTERS], form: Form, value: &[u8]) -> Result<(), Invalid> {
+pub(crate) fn merge(maxima: &mut [u8; REGISTERS], form: Form, value: &[u8]) -> Result<(), Invalid> {
     match form {
         Form::Dense => {
             for (maximum, register) in maxima.iter_mut().zip(dense::registers(value)) {
@@ -110,7 +110,7 @@ pub fn merge(maxima: &mut [u8; REGISTERS], form: Form, value: &[u8]) -> Result<(
 /// # Errors
 ///
 /// [`Invalid::Damaged`]
-pub fn histogram(form: Form, value: &[u8]) -> Result<Histogram, Invalid> {
+pub(crate) fn histogram(form: Form, value: &[u8]) -> Result<Histogram, Invalid> {
     let mut histogram = Histogram::default();
     match form {
         Form::Dense => dense::registers(value).for_each(|register| histogram.add(register, 1)),
@@ -127,7 +127,12 @@ pub fn histogram(form: Form, value: &[u8]) -> Result<Histogram, Invalid> {
 /// # Errors
 ///
 /// [`Invalid::Damaged`]. Nothing changes then.
-pub fn add(form: Form, value: &mut Vec<u8>, seen: Observation, bytes_max: usize) -> Result<bool, Invalid> {
+pub(crate) fn add(
+    form: Form,
+    value: &mut Vec<u8>,
+    seen: Observation,
+    bytes_max: usize,
+) -> Result<bool, Invalid> {
     if form == Form::Sparse {
         match sparse::add(value, seen, bytes_max)? {
             Added::Nothing => return Ok(false),

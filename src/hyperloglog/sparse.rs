@@ -27,7 +27,7 @@ const JOINED_RUNS_MAX: usize = 5;
 
 /// A run of registers that are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub(crate) struct Run {
     /// The value of each.
     pub value: u8,
     /// How many there are.
@@ -36,7 +36,7 @@ pub struct Run {
 
 /// How a run is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
+pub(crate) enum Code {
     /// Zeros, in one byte.
     Zeros,
     /// Zeros, in two bytes.
@@ -87,7 +87,7 @@ impl Code {
 }
 
 /// All runs with how they are written, whether they add up or not.
-pub fn runs(value: &[u8]) -> impl Iterator<Item = (Run, Code)> {
+pub(crate) fn runs(value: &[u8]) -> impl Iterator<Item = (Run, Code)> {
     let mut rest = &value[HEADER_BYTES..];
     std::iter::from_fn(move || {
         let (run, code) = Run::read(rest)?;
@@ -102,7 +102,7 @@ pub fn runs(value: &[u8]) -> impl Iterator<Item = (Run, Code)> {
 /// # Errors
 ///
 /// [`Invalid::Damaged`], if the runs are not those of all registers. The function may have been called.
-pub fn each_run(value: &[u8], mut visit: impl FnMut(Range<usize>, u8)) -> Result<(), Invalid> {
+pub(crate) fn each_run(value: &[u8], mut visit: impl FnMut(Range<usize>, u8)) -> Result<(), Invalid> {
     let mut end = 0;
     for (run, _) in runs(value) {
         let start = end;
@@ -117,7 +117,7 @@ pub fn each_run(value: &[u8], mut visit: impl FnMut(Range<usize>, u8)) -> Result
 
 /// The result of adding an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Added {
+pub(crate) enum Added {
     /// The element changed no register.
     Nothing,
     /// A register was changed.
@@ -131,7 +131,7 @@ pub enum Added {
 /// # Errors
 ///
 /// [`Invalid::Damaged`]. Nothing changes then.
-pub fn add(value: &mut Vec<u8>, seen: Observation, bytes_max: usize) -> Result<Added, Invalid> {
+pub(crate) fn add(value: &mut Vec<u8>, seen: Observation, bytes_max: usize) -> Result<Added, Invalid> {
     if seen.rank > VALUE_MAX {
         return Ok(Added::NeedsDense);
     }

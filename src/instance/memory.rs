@@ -87,12 +87,12 @@ pub(super) fn charged<T>(account: Option<&Account>, act: impl FnOnce() -> T) -> 
 }
 
 /// Bytes of memory that the system holds for this process.
-pub fn resident_bytes() -> usize {
+pub(crate) fn resident_bytes() -> usize {
     kilobytes(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmRSS:")
 }
 
 /// Bytes of memory that the machine has.
-pub fn system_bytes() -> usize {
+pub(crate) fn system_bytes() -> usize {
     kilobytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:")
 }
 

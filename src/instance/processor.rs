@@ -3,10 +3,10 @@
 use std::fs;
 
 /// Units of [`ticks`] in a second, on every Linux there is.
-pub const TICKS: f64 = 100.0;
+pub(crate) const TICKS: f64 = 100.0;
 
 /// Two numbers of a file like `/proc/self/stat`, counted from behind the program's name.
-pub fn ticks(file: &str, fields: [usize; 2]) -> [f64; 2] {
+pub(crate) fn ticks(file: &str, fields: [usize; 2]) -> [f64; 2] {
     let stat = fs::read_to_string(file).unwrap_or_default();
     // The name of the program, in parentheses, may contain blanks.
     let after_name = stat.rsplit_once(") ").map(|(_, rest)| rest).unwrap_or_default();
@@ -15,6 +15,6 @@ pub fn ticks(file: &str, fields: [usize; 2]) -> [f64; 2] {
 }
 
 /// What this process has taken, in the program and in the system, in milliseconds.
-pub fn times_ms() -> [u64; 2] {
+pub(crate) fn times_ms() -> [u64; 2] {
     ticks("/proc/self/stat", [11, 12]).map(|ticks| (ticks * 1000.0 / TICKS) as u64)
 }

@@ -35,7 +35,7 @@ const TURN_MAX: Duration = Duration::from_secs(60 * (MINUTES / 4) as u64);
 /// A turn of the clock after which the stamps must be written anew: from one moment to another, both since
 /// 1970.
 #[derive(Clone, Copy, Debug)]
-pub struct Turn {
+pub(crate) struct Turn {
     before: Duration,
     after: Duration,
 }

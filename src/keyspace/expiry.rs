@@ -22,7 +22,7 @@ use super::transaction::following::news::Effect;
 use super::transaction::{Held, Transaction};
 
 /// How long the sweep works before its thread serves clients.
-pub const SLICE: Duration = Duration::from_millis(1);
+pub(crate) const SLICE: Duration = Duration::from_millis(1);
 
 /// How long a sweep pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ const ENTRIES_PER_GLANCE: usize = 512;
 
 /// A round of the shards.
 #[derive(Debug, Default)]
-pub struct Sweep {
+pub(crate) struct Sweep {
     next_shard: usize,
     /// Hashes of the shard before, of which some fields have expired, with their databases.
     due: Vec<DatabaseKey>,
@@ -61,7 +61,7 @@ pub struct Sweep {
 impl Sweep {
     /// Frees expired keys for one slice, and starts where the last slice ended. Returns how long to wait
     /// before the next. Calls `notify` with the effects for clients, under the lock.
-    pub fn slice(
+    pub(crate) fn slice(
         &mut self,
         keyspace: &Keyspace,
         pace: Pace,

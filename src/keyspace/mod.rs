@@ -17,10 +17,10 @@
 //! - [`totals`] sums up all shards.
 //! - [`fencing`] numbers the holders of locks.
 
-pub mod access;
+pub(crate) mod access;
 mod eviction;
-pub mod expiry;
-pub mod fencing;
+pub(crate) mod expiry;
+pub(crate) mod fencing;
 #[cfg(all(test, feature = "shuttle"))]
 pub(crate) mod interleavings;
 mod scan;
@@ -42,46 +42,46 @@ use crate::clock::Clock;
 use crate::values::{Content, KINDS, Limits, TypeFacts, Value};
 use access::Access;
 use eviction::Pool;
-pub use eviction::{Candidates, First};
+pub(crate) use eviction::{Candidates, First};
 use fencing::Fencing;
-pub use scan::{Cursor, Names, ScanLimit};
-pub use snapshot::{SavedKey, Slice, Snapshot, Use};
+pub(crate) use scan::{Cursor, Names, ScanLimit};
+pub(crate) use snapshot::{SavedKey, Slice, Snapshot, Use};
 use store::copies::PreservedBytes;
 use store::entry::Entry;
 use store::locking::LongHeld;
-pub use store::locking::{Busy, NotNow};
-pub use store::shard::KeyspaceCounters;
+pub(crate) use store::locking::{Busy, NotNow};
+pub(crate) use store::shard::KeyspaceCounters;
 use store::sync::Mutex;
-pub use store::table::DatabaseSize;
-pub use store::token::Token;
+pub(crate) use store::table::DatabaseSize;
+pub(crate) use store::token::Token;
 use totals::ReadsOfCopies;
-pub use totals::Totals;
-pub use transaction::change::Change;
-pub use transaction::following::Followers;
+pub(crate) use totals::Totals;
+pub use transaction::Expiry;
+pub(crate) use transaction::change::Change;
+pub(crate) use transaction::following::Followers;
 use transaction::following::SideTables;
-pub use transaction::following::aftermath::Garbage;
-pub use transaction::following::blocked::{
-    Attempt, Attempted, Claimed, Outcome, Served, Waiter, WaitingClients,
+pub(crate) use transaction::following::aftermath::Garbage;
+pub use transaction::following::blocked::Outcome;
+pub(crate) use transaction::following::blocked::{
+    Attempt, Attempted, Claimed, Served, Waiter, WaitingClients,
 };
-pub use transaction::following::interest::Interest;
-pub use transaction::following::journal::{Journal, Logged, LongKey, Own, Piece, Reach};
+pub(crate) use transaction::following::interest::Interest;
+pub(crate) use transaction::following::journal::{Journal, LongKey, Own, Piece, Reach};
 use transaction::following::lens::Allowance;
-pub use transaction::following::lens::Grouping;
+pub(crate) use transaction::following::lens::Grouping;
 use transaction::following::losses::Losses;
-pub use transaction::following::news::{Effect, LockChange, LockNews};
-pub use transaction::following::records;
-pub use transaction::following::surveys::{Survey, Surveyed};
-pub use transaction::following::watching::{Mark, Watching};
-pub use transaction::long_texts::{Copied, Missed, Prepared, Shared, complete};
-pub use transaction::parts::Part;
-pub use transaction::{
-    Everything, Expiry, Facts, Hold, HoldsSome, Missing, NotEverything, Transaction, Walk,
-};
+pub(crate) use transaction::following::news::{Effect, LockChange, LockNews};
+pub(crate) use transaction::following::records;
+pub(crate) use transaction::following::surveys::{Survey, Surveyed};
+pub(crate) use transaction::following::watching::Watching;
+pub(crate) use transaction::long_texts::{Missed, Prepared, Shared, complete};
+pub(crate) use transaction::parts::Part;
+pub(crate) use transaction::{Everything, Facts, Hold, HoldsSome, Missing, NotEverything, Transaction, Walk};
 
 /// The shards of a keyspace for many keys, and the most that one may have. In a prototype with 8 million keys
 /// the longest insert while tables grow was 343 ms with one shard and 0.55 ms with 1,024. With 4,096 shards
 /// reads became 5–10% slower.
-pub const SHARDS_MAX: usize = 1024;
+pub(crate) const SHARDS_MAX: usize = 1024;
 
 /// A shard of this keyspace, without and with its lock.
 type Shard = store::shard::Shard<SideTables>;

@@ -8,7 +8,7 @@ use super::rules::Rule;
 
 /// What a lock is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A string with a token.
     Text,
     /// A string with a token, and a list that wakes the next client, as those of python-redis-lock.

@@ -67,7 +67,7 @@ impl Cause<'_> {
 }
 
 /// Whether a command writes a lock's value as a whole; a key that is changed otherwise is no lock.
-pub fn rewrites(command: &str) -> bool {
+pub(crate) fn rewrites(command: &str) -> bool {
     const REWRITING: &[&str] =
         &["set", "setnx", "getset", "setex", "psetex", "mset", "msetnx", "msetex", "restore"];
     REWRITING.contains(&command)
@@ -80,7 +80,7 @@ const TOKEN_BYTES_MAX: usize = 1024;
 
 /// Whether a request shows a lock's value, or the digest of it (IFDEQ). Keys, and the number of keys of a
 /// script, are no tokens: the commonest token is 1.
-pub fn shows(request: Request<'_>, token: u64) -> bool {
+pub(crate) fn shows(request: Request<'_>, token: u64) -> bool {
     if let Some(mut tokens) = tokens_of_script(request) {
         return tokens.any(|argument| is_token(argument, token));
     }

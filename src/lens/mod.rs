@@ -25,15 +25,14 @@ use parking_lot::Mutex;
 use crate::keyspace::fencing::Fencing;
 use crate::keyspace::{LockChange, LockNews, Token};
 use crate::resp::Request;
-pub use advice::{Advice, Kind};
-pub use cause::{Cause, rewrites, shows};
-pub use findings::Finding;
+pub(crate) use cause::{Cause, rewrites, shows};
+pub(crate) use findings::Finding;
 use findings::{Findings, Volume};
 use lock::Wrong;
-pub use lock::{Lock, Refused};
-pub use rules::Rule;
-pub use script::Script;
-pub use tenure::{End, Ended, Entered, Tenure};
+pub(crate) use lock::{Lock, Refused};
+pub(crate) use rules::Rule;
+pub(crate) use script::Script;
+pub(crate) use tenure::{End, Tenure};
 
 /// Locks are kept in this number of segments, each behind a mutex of its own…
 const SEGMENTS: usize = 32;

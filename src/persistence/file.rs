@@ -104,7 +104,7 @@ impl Target {
 }
 
 /// Deletes the temporary files of servers that ended while they wrote a snapshot, or the base of a log.
-pub fn tidy_up_after_the_dead(directory: &Path) {
+pub(crate) fn tidy_up_after_the_dead(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Some(writer) = writer_of(&entry.file_name()) else { continue };
         // A file with this process's own ID is from an earlier process, or is locked by another server here.

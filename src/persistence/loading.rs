@@ -165,7 +165,7 @@ const EMPTY_KEYS_SHOWN_MAX: usize = 10;
 ///
 /// With one line for people, if the file cannot be read to its end. The keys before the mistake are loaded
 /// then.
-pub fn load(
+pub(crate) fn load(
     path: &Path,
     verifies: bool,
     conflicts: Conflicts,
@@ -184,7 +184,7 @@ pub fn load(
 /// # Errors
 ///
 /// The same as for [`load`].
-pub fn load_from(
+pub(crate) fn load_from(
     input: impl Read,
     verifies: bool,
     running: &Running<'_>,
@@ -261,7 +261,7 @@ fn load_items<R: Read>(
 /// # Errors
 ///
 /// The same as for [`load`].
-pub fn verify(path: &Path, verifies: bool) -> Result<bool, String> {
+pub(crate) fn verify(path: &Path, verifies: bool) -> Result<bool, String> {
     let Some(file) = open(path)? else { return Ok(false) };
     let mut reader = Reader::open(file, verifies).map_err(|error| error.to_string())?;
     let limits = Limits::default();

@@ -5,11 +5,11 @@
 //! that it replaces. [`load`] reads one at start. [`Persistence`] knows what was saved and when, and what is
 //! due. Only one snapshot is written at a time.
 
-pub mod aof;
+pub(crate) mod aof;
 mod file;
 mod job;
 mod loading;
-pub mod rdb;
+pub(crate) mod rdb;
 
 use std::ops::DerefMut;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -22,10 +22,10 @@ use tokio::sync::Notify;
 use crate::config::SavePoint;
 use crate::keyspace::{Everything, Transaction, Walk};
 
-pub use aof::Aof;
-pub use file::{Target, WriterNumber, tidy_up_after_the_dead};
-pub use job::{Job, Plan, Purpose};
-pub use loading::{Conflicts, LoadReport, Loaded, Loading, Running, load, load_from, verify};
+pub(crate) use aof::Aof;
+pub(crate) use file::{Target, WriterNumber, tidy_up_after_the_dead};
+pub(crate) use job::{Job, Plan, Purpose};
+pub(crate) use loading::{Conflicts, LoadReport, Loaded, Loading, Running, load, load_from, verify};
 
 /// How long automatic saving pauses after a failed snapshot. Redis: `CONFIG_BGSAVE_RETRY_DELAY`.
 const RETRY_DELAY: Duration = Duration::from_secs(5);

@@ -40,7 +40,7 @@ pub enum Question {
 
 /// Slots between two numbers from which SCAN can go on: a slot has 62 bits, and the number in a cursor 52. So
 /// a reply names all keys of a place, or none.
-pub const SLOTS_OF_PLACE: i64 = 1 << 10;
+pub(crate) const SLOTS_OF_PLACE: i64 = 1 << 10;
 
 /// The last slot of the place of a slot.
 pub(super) fn end_of_place(slot: i64) -> i64 {
@@ -53,10 +53,10 @@ pub(super) fn next_place(slot: i64) -> Option<i64> {
 }
 
 /// The most keys that are named at once.
-pub const NAMES_MAX: usize = 1_000_000;
+pub(crate) const NAMES_MAX: usize = 1_000_000;
 
 /// The most locks that are listed at once.
-pub const LOCKS_MAX: usize = 4_096;
+pub(crate) const LOCKS_MAX: usize = 4_096;
 
 /// The store's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,4 +110,4 @@ impl Default for Questions {
 }
 
 /// Receives the store's answer.
-pub type Answering = oneshot::Receiver<Result<Told, NotTold>>;
+pub(crate) type Answering = oneshot::Receiver<Result<Told, NotTold>>;

@@ -68,7 +68,7 @@ impl Attempt {
 
 /// The attempts that travel together.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub(crate) struct Batch {
     /// In ascending order of the slots of their keys. Each key is there once; or twice, if a group only reads
     /// it and another group names it, too. The part that is only read comes first.
     pub parts: Vec<Part>,
@@ -80,7 +80,7 @@ pub struct Batch {
 
 /// One key of a batch.
 #[derive(Debug)]
-pub struct Part {
+pub(crate) struct Part {
     /// The key, of which there may be a second part that is only read.
     pub key: Key,
     /// The group to which it belongs: its writes are all made, or none is.
@@ -109,7 +109,7 @@ impl Part {
 
 /// What a store has done with a batch.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// The version of all rows that it has written.
     pub version: i64,
     /// What it has of the keys of groups that it has not done, by the places of their parts.
@@ -150,4 +150,4 @@ pub enum Verdict {
 }
 
 /// A promise of a verdict.
-pub type Ticket = oneshot::Receiver<Verdict>;
+pub(crate) type Ticket = oneshot::Receiver<Verdict>;

@@ -28,9 +28,9 @@
     allow(dead_code, unused_imports, reason = "no store is built in")
 )]
 
-pub mod all_keys;
-pub mod batch;
-pub mod clock;
+pub(crate) mod all_keys;
+pub(crate) mod batch;
+pub(crate) mod clock;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod forming;
@@ -38,12 +38,12 @@ mod gathering;
 mod health;
 mod hints;
 mod lines;
-pub mod news;
+pub(crate) mod news;
 mod passwords;
-pub mod places;
+pub(crate) mod places;
 #[cfg(feature = "postgres")]
 mod postgres;
-pub mod row;
+pub(crate) mod row;
 #[cfg(feature = "postgres")]
 mod seal;
 mod sender;
@@ -62,17 +62,17 @@ use crate::config::{Config, Text};
 use all_keys::{Answering, NotTold, Question, Questions};
 use batch::{Attempt, Seat, Ticket};
 use clock::{OnJump, StoreClock};
-pub use forming::Looked;
+pub(crate) use forming::Looked;
 use forming::{Forming, InFlight};
-pub use health::Health;
+pub(crate) use health::Health;
 use hints::Hints;
 use lines::{Arrival, Lines, OpenBatches, Step};
 use news::{News, Outgoing};
 use places::Places;
 use row::{FENCES_MAX, Key, KeyMap, Row};
-pub use sender::{answer_questions, exchange_news, run};
-pub use target::{BadTarget, Limits, Target, without_password};
-pub use tls::TlsFiles;
+pub(crate) use sender::{answer_questions, exchange_news, run};
+pub(crate) use target::{BadTarget, Target, without_password};
+pub(crate) use tls::TlsFiles;
 
 /// The most requests that wait for a place in a batch. More are refused.
 const WAITING_MAX: usize = 10_000;

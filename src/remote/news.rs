@@ -406,7 +406,7 @@ impl Incoming {
 }
 
 /// What a front-end does with the news of others.
-pub trait Ears: Send + Sync + 'static {
+pub(crate) trait Ears: Send + Sync + 'static {
     /// Hears what has happened elsewhere.
     fn hear(&self, news: News);
 

@@ -29,15 +29,15 @@ impl Key {
 }
 
 /// A table by keys.
-pub type KeyMap<V> = HashMap<Key, V, RandomState>;
+pub(crate) type KeyMap<V> = HashMap<Key, V, RandomState>;
 /// A set of keys.
-pub type KeySet = HashSet<Key, RandomState>;
+pub(crate) type KeySet = HashSet<Key, RandomState>;
 
 /// In etcd, all that a batch writes has one version, and may have this number of fencing numbers. The first
 /// one is that of values to which no request gives a number. (Below 2⁵³ for the first 8 billion batches.)
 pub(super) const FENCES_PER_VERSION: i64 = 1024;
 /// Fencing numbers that a batch draws, at most.
-pub const FENCES_MAX: usize = FENCES_PER_VERSION as usize - 1;
+pub(crate) const FENCES_MAX: usize = FENCES_PER_VERSION as usize - 1;
 
 /// What a store has for a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

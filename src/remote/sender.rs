@@ -28,7 +28,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 const PAUSE_BEFORE_ASKING: Duration = Duration::from_millis(50);
 
 /// Serves the requests of a front-end until the process ends.
-pub async fn run(remote: Arc<Remote>) {
+pub(crate) async fn run(remote: Arc<Remote>) {
     match &remote.settings.target {
         #[cfg(feature = "postgres")]
         Target::Postgres(_) => Lane::<super::postgres::Postgres>::new(&remote).serve().await,
@@ -40,7 +40,7 @@ pub async fn run(remote: Arc<Remote>) {
 }
 
 /// Asks the store the clients' questions about all keys, until the process ends.
-pub async fn answer_questions(remote: Arc<Remote>) {
+pub(crate) async fn answer_questions(remote: Arc<Remote>) {
     match &remote.settings.target {
         #[cfg(feature = "postgres")]
         Target::Postgres(_) => super::postgres::answer_questions(&remote).await,
@@ -52,7 +52,7 @@ pub async fn answer_questions(remote: Arc<Remote>) {
 }
 
 /// Receives the news of other front-ends and sends those of this one, until the process ends.
-pub async fn exchange_news(remote: Arc<Remote>, ears: impl Ears) {
+pub(crate) async fn exchange_news(remote: Arc<Remote>, ears: impl Ears) {
     match &remote.settings.target {
         #[cfg(feature = "postgres")]
         Target::Postgres(_) => super::postgres::exchange_news(&remote, ears).await,

@@ -198,7 +198,7 @@ impl Login {
 
 /// The value of `store` without its passwords, for people who look at the parameters. What cannot be told
 /// from a password is left out, too.
-pub fn without_password(url: &str) -> String {
+pub(crate) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return if url.is_empty() { String::new() } else { "...".to_owned() };
     };

@@ -7,13 +7,14 @@
 //!
 //! Specification: <https://redis.io/docs/latest/develop/reference/protocol-spec/>.
 
-pub mod number;
-pub mod reply;
-pub mod request;
-pub mod shortest;
+pub(crate) mod number;
+pub(crate) mod reply;
+pub(crate) mod request;
+pub(crate) mod shortest;
 pub mod tree;
 
-pub use reply::{Nested, Reply, Sent};
+pub(crate) use reply::Nested;
+pub use reply::{Reply, Sent};
 pub use request::{Limits, OwnedRequest, ProtocolError, Request, RequestReader};
 
 /// The version of the protocol that a connection speaks; HELLO chooses it.

@@ -2,7 +2,7 @@
 
 /// Reads a decimal 64-bit integer, as strictly as Redis (`string2ll`): an optional minus, no plus, no spaces,
 /// no leading zeros, no `-0`. `None` for anything else and for what does not fit.
-pub fn parse_integer(text: &[u8]) -> Option<i64> {
+pub(crate) fn parse_integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
         _ => (false, text),
@@ -25,7 +25,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
 }
 
 /// Prints a number as `%.<digits>g` of C does.
-pub fn write_general(text: &mut Vec<u8>, number: f64, digits: usize) {
+pub(crate) fn write_general(text: &mut Vec<u8>, number: f64, digits: usize) {
     let integer = number as i64;
     if integer as f64 == number
         && integer.unsigned_abs() < 10_u64.pow(digits.min(17) as u32)

@@ -471,7 +471,7 @@ fn longer_header(out: &mut Vec<u8>, kind: u8, number: i64) {
 }
 
 /// Writes an error. It stays on one line: line ends in it become spaces, as in Redis.
-pub fn write_error(out: &mut Vec<u8>, text: &[u8]) {
+pub(crate) fn write_error(out: &mut Vec<u8>, text: &[u8]) {
     write_line(out, b'-', text);
 }
 
@@ -482,7 +482,7 @@ fn write_line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
 }
 
 /// Writes bytes in double quotes, with escapes for unprintable ones, as MONITOR and redis-cli do.
-pub fn write_quoted(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn write_quoted(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     for &byte in bytes {
         match byte {

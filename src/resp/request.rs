@@ -9,10 +9,11 @@ mod plain;
 mod reader;
 mod words;
 
-pub use limits::{ARGUMENTS_MAX, LINE_BYTES_MAX, Limits, ProtocolError};
-pub use reader::{READ_AHEAD_MAX, RequestReader};
+pub(crate) use limits::{ARGUMENTS_MAX, LINE_BYTES_MAX};
+pub use limits::{Limits, ProtocolError};
+pub use reader::RequestReader;
 use words::split_words;
-pub use words::words;
+pub(crate) use words::words;
 
 /// Where one argument lies, counted from the beginning of its request.
 #[derive(Clone, Copy, Debug)]

@@ -226,7 +226,7 @@ fn approach(digits: &mut [u8], mut rest: u64, width: u64, unit: u64, distance: u
 }
 
 /// Prints a number in few digits, from which it can be read again.
-pub fn write_shortest(text: &mut Vec<u8>, number: f64) {
+pub(crate) fn write_shortest(text: &mut Vec<u8>, number: f64) {
     /// Redis: the bounds of `double2ll`.
     const INTEGER_MAX: f64 = (1_i64 << 62) as f64;
     if number.is_nan() {

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use super::Scripting;
 use super::loader::Loader;
-pub use super::registered::{BYTES_MAX, FUNCTIONS_MAX, Function};
+pub(crate) use super::registered::{BYTES_MAX, FUNCTIONS_MAX, Function};
 use super::registered::{Text, valid_name};
 use crate::resp::OwnedRequest;
 
 /// The most libraries. Redis has no limit; here a change takes time for each library.
-pub const LIBRARIES_MAX: usize = 1_000;
+pub(crate) const LIBRARIES_MAX: usize = 1_000;
 /// How long a library may take to register its functions. Redis: the same.
 const LOAD_TIME_MAX: Duration = Duration::from_millis(500);
 /// How long loading all libraries of a payload may take, or each library of a file. Redis has no limit.

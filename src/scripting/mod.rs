@@ -10,7 +10,7 @@
 
 mod bytecode;
 mod ffi;
-pub mod functions;
+pub(crate) mod functions;
 mod host;
 mod interpreter;
 mod libraries;
@@ -19,9 +19,9 @@ mod raised;
 mod random;
 mod redis_table;
 mod registered;
-pub mod running;
+pub(crate) mod running;
 mod sandbox;
-pub mod shebang;
+pub(crate) mod shebang;
 mod values;
 
 use std::pin::pin;
@@ -35,7 +35,8 @@ use tokio::sync::Notify;
 
 use functions::Libraries;
 pub use host::{Host, Refused};
-pub use interpreter::{Callable, Interpreter, Invocation, Known};
+pub(crate) use interpreter::Known;
+pub use interpreter::{Callable, Interpreter, Invocation};
 pub use running::Failure;
 use running::Running;
 

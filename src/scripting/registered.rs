@@ -3,9 +3,9 @@
 use super::shebang::Flags;
 
 /// The most functions of all libraries together; a change takes time for each.
-pub const FUNCTIONS_MAX: usize = 10_000;
+pub(crate) const FUNCTIONS_MAX: usize = 10_000;
 /// The most bytes of all libraries: their code and the facts about their functions.
-pub const BYTES_MAX: usize = 64 << 20;
+pub(crate) const BYTES_MAX: usize = 64 << 20;
 
 /// The text of an error, from its code on.
 pub(super) type Text = Vec<u8>;

@@ -111,7 +111,7 @@ pub struct Failure {
 
 /// Ends a time limit when it is dropped.
 #[derive(Debug)]
-pub struct Limit<'a>(&'a Running);
+pub(crate) struct Limit<'a>(&'a Running);
 
 /// Ends a run when it is dropped.
 #[derive(Debug)]

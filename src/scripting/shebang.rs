@@ -46,7 +46,7 @@ impl Flags {
 }
 
 /// A text split into its first line and the rest. The first line has pairs of a name and a value.
-pub struct Parsed<'a> {
+pub(crate) struct Parsed<'a> {
     /// The engine's name.
     pub engine: &'a [u8],
     /// The words after the engine's name.
@@ -56,7 +56,7 @@ pub struct Parsed<'a> {
 }
 
 /// Splits a text that begins with `#!`. Returns `None` if it has no second line.
-pub fn parse(text: &[u8]) -> Option<Parsed<'_>> {
+pub(crate) fn parse(text: &[u8]) -> Option<Parsed<'_>> {
     let end = text.iter().position(|byte| *byte == b'\n')?;
     let line = &text[2..end];
     let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());

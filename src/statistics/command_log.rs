@@ -50,19 +50,19 @@ pub struct LoggedRequest {
 
 /// The least measure that a log notes.
 #[derive(Clone, Copy, Debug)]
-pub struct Least(u64);
+pub(crate) struct Least(u64);
 
 impl Least {
     /// Of a parameter's value. If that is negative, the log notes nothing: as a number without a sign it is
     /// larger than any measure.
     #[inline]
-    pub fn of(value: i64) -> Least {
+    pub(crate) fn of(value: i64) -> Least {
         Least(value as u64)
     }
 
     /// Whether a request of this measure is noted.
     #[inline]
-    pub fn takes(self, measure: u64) -> bool {
+    pub(crate) fn takes(self, measure: u64) -> bool {
         measure >= self.0
     }
 }
@@ -106,7 +106,7 @@ impl CommandLog {
 }
 
 /// Cuts a request's arguments to the length that a log keeps.
-pub fn cut<'a>(arguments: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
+pub(crate) fn cut<'a>(arguments: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let count = arguments.len();
     let kept = if count > ARGUMENTS_MAX { ARGUMENTS_MAX - 1 } else { count };
     let mut cut: Vec<Vec<u8>> = arguments.take(kept).map(|argument| excerpt(argument).into_owned()).collect();

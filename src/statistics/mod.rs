@@ -7,11 +7,11 @@
 //! errors; [`command_log`] keeps the slowest and the longest requests, [`latency`] the longest events, and
 //! [`hot_keys`] the keys that take most.
 
-pub mod command_log;
-pub mod commands;
-pub mod errors;
-pub mod hot_keys;
-pub mod latency;
+pub(crate) mod command_log;
+pub(crate) mod commands;
+pub(crate) mod errors;
+pub(crate) mod hot_keys;
+pub(crate) mod latency;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

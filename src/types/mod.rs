@@ -1,11 +1,11 @@
 //! The types of values. Each is one file or folder here, and one line in [`ALL`].
 
-pub mod hashes;
-pub mod lists;
-pub mod sets;
-pub mod sorted_sets;
-pub mod streams;
-pub mod strings;
+pub(crate) mod hashes;
+pub(crate) mod lists;
+pub(crate) mod sets;
+pub(crate) mod sorted_sets;
+pub(crate) mod streams;
+pub(crate) mod strings;
 
 #[cfg(test)]
 mod snapshots;
@@ -17,7 +17,7 @@ pub const ALL: &[&TypeFacts] =
     &[&strings::FACTS, &lists::FACTS, &sets::FACTS, &sorted_sets::FACTS, &hashes::FACTS, &streams::FACTS];
 
 /// The type for a type of the RDB format.
-pub fn of_rdb_type(rdb_type: u8) -> Option<&'static TypeFacts> {
+pub(crate) fn of_rdb_type(rdb_type: u8) -> Option<&'static TypeFacts> {
     ALL.iter().find(|facts| facts.rdb_types.contains(&rdb_type)).copied()
 }
 

@@ -44,7 +44,7 @@ impl Type for Set {
 }
 
 /// The facts about sets.
-pub const FACTS: TypeFacts = TypeFacts {
+pub(crate) const FACTS: TypeFacts = TypeFacts {
     name: "set",
     kind: SET_KIND,
     events: EventClass::SET,
@@ -401,7 +401,7 @@ fn unpacked(set: SetView<'_>) -> Map {
 
 /// A set that is being made outside of the keyspace.
 #[derive(Debug)]
-pub struct NewSet {
+pub(crate) struct NewSet {
     limit: Limit,
     members: Map,
     /// Bytes of all members.
@@ -412,12 +412,12 @@ pub struct NewSet {
 
 impl NewSet {
     /// An empty set that is packed up to a limit.
-    pub fn within(limit: Limit) -> NewSet {
+    pub(crate) fn within(limit: Limit) -> NewSet {
         NewSet { limit, members: Structure::map(), bytes: 0, arrivals: Vec::new() }
     }
 
     /// Adds a member; returns whether it is new.
-    pub fn insert(&mut self, member: &[u8]) -> bool {
+    pub(crate) fn insert(&mut self, member: &[u8]) -> bool {
         let is_new = self.members.insert(member, b"");
         self.bytes += if is_new { member.len() } else { 0 };
         if is_new && self.may_be_packed() {
@@ -433,17 +433,12 @@ impl NewSet {
     }
 
     /// The number of members.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there are no members.
-    pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
-    }
-
     /// Packs the set if it is within the limit; returns its packed bytes, or its structure.
-    pub fn finish(self) -> (Vec<u8>, Option<Structure>) {
+    pub(crate) fn finish(self) -> (Vec<u8>, Option<Structure>) {
         match self.packed() {
             Some(packed) => (packed, None),
             None => (Vec::new(), Some(Structure::Map(self.members))),
@@ -476,7 +471,7 @@ impl NewSet {
 }
 
 /// The value of a set that was made outside of the keyspace.
-pub fn value<'v>(packed: &'v [u8], large: Option<&'v Structure>) -> Value<'v> {
+pub(crate) fn value<'v>(packed: &'v [u8], large: Option<&'v Structure>) -> Value<'v> {
     Value { facts: &FACTS, content: large.map_or(Content::Bytes(packed), Content::Large) }
 }
 

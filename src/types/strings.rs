@@ -25,7 +25,7 @@ impl Type for Text {
 }
 
 /// The facts about strings.
-pub const FACTS: TypeFacts = TypeFacts {
+pub(crate) const FACTS: TypeFacts = TypeFacts {
     name: "string",
     kind: STRING_KIND,
     events: EventClass::STRING,

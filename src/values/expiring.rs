@@ -19,11 +19,11 @@ const MOMENT_BYTES: usize = 8;
 /// The place of the first pair.
 const HEADER_BYTES: usize = COUNT_BYTES + MOMENT_BYTES;
 /// The place of the first moment.
-pub const EARLIEST: Range<usize> = COUNT_BYTES..HEADER_BYTES;
+pub(crate) const EARLIEST: Range<usize> = COUNT_BYTES..HEADER_BYTES;
 
 /// A pair in a packed collection.
 #[derive(Clone, Debug)]
-pub struct Pair<'v> {
+pub(crate) struct Pair<'v> {
     /// The field's name.
     pub name: &'v [u8],
     /// The field's value.
@@ -35,7 +35,7 @@ pub struct Pair<'v> {
 }
 
 /// The pairs of a packed collection, expired or not.
-pub fn pairs(packed: &[u8]) -> impl Iterator<Item = Pair<'_>> {
+pub(crate) fn pairs(packed: &[u8]) -> impl Iterator<Item = Pair<'_>> {
     let mut strings = Strings::from(packed, HEADER_BYTES);
     std::iter::from_fn(move || {
         let start = strings.place();
@@ -46,7 +46,7 @@ pub fn pairs(packed: &[u8]) -> impl Iterator<Item = Pair<'_>> {
 }
 
 /// Appends a pair in the form in which a packed collection has it.
-pub fn push(out: &mut Vec<u8>, name: &[u8], value: &[u8], at_ms: Option<u64>) {
+pub(crate) fn push(out: &mut Vec<u8>, name: &[u8], value: &[u8], at_ms: Option<u64>) {
     let moment = at_ms.map(u64::to_le_bytes);
     for part in [name, value, moment.as_ref().map_or(&[], |bytes| &bytes[..])] {
         out.extend_from_slice(Length::of(part).bytes());
@@ -55,7 +55,7 @@ pub fn push(out: &mut Vec<u8>, name: &[u8], value: &[u8], at_ms: Option<u64>) {
 }
 
 /// A packed collection of these pairs, which are few.
-pub fn pack<'p>(pairs: impl Iterator<Item = (&'p [u8], &'p [u8], Option<u64>)>) -> Vec<u8> {
+pub(crate) fn pack<'p>(pairs: impl Iterator<Item = (&'p [u8], &'p [u8], Option<u64>)>) -> Vec<u8> {
     let mut packed = vec![0; HEADER_BYTES];
     let (mut count, mut earliest_ms) = (0u16, u64::MAX);
     for (name, value, at_ms) in pairs {

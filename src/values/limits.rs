@@ -8,7 +8,7 @@ use super::packed::COUNT_MAX;
 /// The most bytes of all strings of a packed hash, set or sorted set, whatever the parameters say. A packed
 /// value is moved under its shard's lock whenever it grows: a mebibyte in a fraction of a millisecond, a
 /// gibibyte (`SIZE_SAFETY_LIMIT` in Redis) in a fraction of a second.
-pub const PACKED_BYTES_MAX: usize = 1 << 20;
+pub(crate) const PACKED_BYTES_MAX: usize = 1 << 20;
 
 /// The limits of all types, by their kinds. The parameters that set them are those of Redis, and so are the
 /// limits.
@@ -23,7 +23,7 @@ struct Atomics {
 }
 
 /// The value of a parameter whose range begins at zero.
-pub fn size(value: i64) -> usize {
+pub(crate) fn size(value: i64) -> usize {
     usize::try_from(value).unwrap_or(0)
 }
 

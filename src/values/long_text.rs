@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::allocator::taken_bytes;
 
 /// A string of at least this many bytes is kept as a [`LongText`]: copying it takes some 20 µs.
-pub const LONG_TEXT_BYTES: usize = 256 << 10;
+pub(crate) const LONG_TEXT_BYTES: usize = 256 << 10;
 /// The reference counts and the buffer's pointer, capacity and length.
 const HEADER_BYTES: usize = 2 * size_of::<usize>() + size_of::<Vec<u8>>();
 

@@ -4,10 +4,10 @@
 //! A string is its bytes. A small collection is [`packed`] into bytes, so it lies in its entry and is copied
 //! as a string is. A large one is a [`Structure`], which its entry owns, and so is a long string.
 
-pub mod expiring;
-pub mod packed;
-pub mod pairs;
-pub mod tree;
+pub(crate) mod expiring;
+pub(crate) mod packed;
+pub(crate) mod pairs;
+pub(crate) mod tree;
 
 mod limits;
 mod long_text;
@@ -21,9 +21,10 @@ use crate::dump::strings::{DecodeError, Source};
 use crate::events::EventClass;
 use crate::values::expiring::Expiring;
 
-pub use limits::{Limit, Limits, PACKED_BYTES_MAX, size};
-pub use long_text::{LONG_TEXT_BYTES, LongText};
-pub use structure::{Shape, Structure};
+pub use limits::Limits;
+pub(crate) use limits::{Limit, PACKED_BYTES_MAX, size};
+pub(crate) use long_text::{LONG_TEXT_BYTES, LongText};
+pub(crate) use structure::{Shape, Structure};
 
 /// The facts about a type, for modules that handle values of any type.
 pub struct TypeFacts {
@@ -60,18 +61,18 @@ pub struct TypeFacts {
 
 /// Appends the requests that write a key: one for a string, any number for other types. The arguments are the
 /// key's name, its value, and its expiry in milliseconds since 1970.
-pub type LogKey = fn(&mut dyn Sink, &[u8], Content<'_>, Option<u64>) -> io::Result<()>;
+pub(crate) type LogKey = fn(&mut dyn Sink, &[u8], Content<'_>, Option<u64>) -> io::Result<()>;
 
 /// Calls a function with the strings of each element: one for a string, a list and a set, two for a hash and
 /// a sorted set, and more for a stream.
-pub type EachElement = fn(Content<'_>, &mut dyn FnMut(&[&[u8]]));
+pub(crate) type EachElement = fn(Content<'_>, &mut dyn FnMut(&[&[u8]]));
 
 /// Appends a value in the RDB format. A list is divided into nodes within the limit of its type.
-pub type SaveValue = fn(&mut dyn Sink, Content<'_>, Limit, Option<&mut Compressor>) -> io::Result<()>;
+pub(crate) type SaveValue = fn(&mut dyn Sink, Content<'_>, Limit, Option<&mut Compressor>) -> io::Result<()>;
 
 /// Reads a value of a type of the RDB format, by the numbers of [`Author::form`](crate::dump::Author::form).
 /// A value within the limit of its type is packed into the buffer, which is empty; any other is returned.
-pub type LoadValue = fn(u8, &mut dyn Source, Limit, &mut Vec<u8>) -> Result<Loaded, DecodeError>;
+pub(crate) type LoadValue = fn(u8, &mut dyn Source, Limit, &mut Vec<u8>) -> Result<Loaded, DecodeError>;
 
 /// Where a value is that was read.
 #[derive(Debug)]
@@ -151,22 +152,22 @@ impl PartialEq for TypeFacts {
 impl Eq for TypeFacts {}
 
 /// Kinds are below this number.
-pub const KINDS: usize = 16;
+pub(crate) const KINDS: usize = 16;
 
 /// The kind of no type: what an absent key has, for clients that wait until it is absent.
-pub const ABSENT_KIND: u8 = 0x7f;
+pub(crate) const ABSENT_KIND: u8 = 0x7f;
 /// The kind of strings. They are kept without a mark.
-pub const STRING_KIND: u8 = 0;
+pub(crate) const STRING_KIND: u8 = 0;
 /// The kinds of the other types, by Redis's numbers.
-pub const LIST_KIND: u8 = 1;
+pub(crate) const LIST_KIND: u8 = 1;
 /// The kind of sets.
-pub const SET_KIND: u8 = 2;
+pub(crate) const SET_KIND: u8 = 2;
 /// The kind of sorted sets.
-pub const SORTED_SET_KIND: u8 = 3;
+pub(crate) const SORTED_SET_KIND: u8 = 3;
 /// The kind of hashes.
-pub const HASH_KIND: u8 = 4;
+pub(crate) const HASH_KIND: u8 = 4;
 /// Streams. Number 5 is that of modules' types.
-pub const STREAM_KIND: u8 = 6;
+pub(crate) const STREAM_KIND: u8 = 6;
 
 /// A value of any type.
 #[derive(Clone, Copy, Debug)]

@@ -10,11 +10,11 @@
 use std::ops::Range;
 
 /// A packed collection without elements.
-pub const EMPTY: &[u8] = &[0; COUNT_BYTES];
+pub(crate) const EMPTY: &[u8] = &[0; COUNT_BYTES];
 /// The most elements that a packed collection can count.
-pub const COUNT_MAX: usize = u16::MAX as usize;
+pub(crate) const COUNT_MAX: usize = u16::MAX as usize;
 /// Bytes of the count.
-pub const COUNT_BYTES: usize = 2;
+pub(crate) const COUNT_BYTES: usize = 2;
 
 /// The longest string whose length takes one byte.
 const SHORT_BYTES_MAX: usize = 253;
@@ -25,7 +25,7 @@ const FOUR_BYTES: u8 = 255;
 
 /// The number of elements of a packed collection.
 #[inline]
-pub fn count(packed: &[u8]) -> usize {
+pub(crate) fn count(packed: &[u8]) -> usize {
     packed.first_chunk().map_or(0, |count| usize::from(u16::from_le_bytes(*count)))
 }
 
@@ -100,7 +100,7 @@ fn long(packed: &[u8], at: usize) -> Option<(usize, usize)> {
 
 /// The length that stands before a string.
 #[derive(Clone, Copy, Debug)]
-pub struct Length {
+pub(crate) struct Length {
     bytes: [u8; 5],
     used: usize,
 }
@@ -112,7 +112,7 @@ impl Length {
     ///
     /// If the string is longer than 4 GiB. Packed strings are far shorter.
     #[inline]
-    pub fn of(string: &[u8]) -> Length {
+    pub(crate) fn of(string: &[u8]) -> Length {
         let mut bytes = [0; 5];
         let used = match string.len() {
             short @ 0..=SHORT_BYTES_MAX => {
@@ -138,38 +138,38 @@ impl Length {
 
     /// The length as it is stored: 1, 3 or 5 bytes.
     #[inline]
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.used]
     }
 }
 
 /// A packed collection that is being written, one string after the other.
 #[derive(Debug)]
-pub struct Packer<'p> {
+pub(crate) struct Packer<'p> {
     packed: &'p mut Vec<u8>,
     count: usize,
 }
 
 impl<'p> Packer<'p> {
     /// Begins a collection in an empty buffer.
-    pub fn begin(packed: &'p mut Vec<u8>) -> Packer<'p> {
+    pub(crate) fn begin(packed: &'p mut Vec<u8>) -> Packer<'p> {
         packed.extend_from_slice(EMPTY);
         Packer { packed, count: 0 }
     }
 
     /// Appends a string.
-    pub fn string(&mut self, string: &[u8]) {
+    pub(crate) fn string(&mut self, string: &[u8]) {
         self.packed.extend_from_slice(Length::of(string).bytes());
         self.packed.extend_from_slice(string);
     }
 
     /// How many elements there are.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count
     }
 
     /// The collection so far.
-    pub fn packed(&self) -> &[u8] {
+    pub(crate) fn packed(&self) -> &[u8] {
         self.packed
     }
 
@@ -178,7 +178,7 @@ impl<'p> Packer<'p> {
     /// # Panics
     ///
     /// If there are more than [`COUNT_MAX`].
-    pub fn count_one(&mut self) {
+    pub(crate) fn count_one(&mut self) {
         self.count += 1;
         let count = u16::try_from(self.count).expect("packed collections are small");
         self.packed[..COUNT_BYTES].copy_from_slice(&count.to_le_bytes());
@@ -186,7 +186,7 @@ impl<'p> Packer<'p> {
 }
 
 /// Finds the place of a string: the bytes that it takes with its length.
-pub fn find(strings: &mut Strings<'_>, wanted: &[u8]) -> Option<Range<usize>> {
+pub(crate) fn find(strings: &mut Strings<'_>, wanted: &[u8]) -> Option<Range<usize>> {
     loop {
         let start = strings.place();
         if strings.next()? == wanted {

@@ -13,11 +13,11 @@ use std::ops::Range;
 use super::packed::{Length, Strings};
 
 /// A packed collection without pairs.
-pub const EMPTY: &[u8] = &[0];
+pub(crate) const EMPTY: &[u8] = &[0];
 /// The place of the count.
 const COUNT: usize = 0;
 /// The place of the first pair.
-pub const FIRST: usize = 1;
+pub(crate) const FIRST: usize = 1;
 /// The greatest count: it stands for this number of pairs, or more.
 const MANY: u8 = u8::MAX;
 /// The longest name and value whose lengths take half a byte.
@@ -27,7 +27,7 @@ const LONG: u8 = u8::MAX;
 
 /// A pair in a packed collection.
 #[derive(Clone, Debug)]
-pub struct Pair<'v> {
+pub(crate) struct Pair<'v> {
     /// The field's name.
     pub name: &'v [u8],
     /// The field's value.
@@ -38,7 +38,7 @@ pub struct Pair<'v> {
 
 /// The pairs of a packed collection.
 #[derive(Clone, Debug)]
-pub struct Pairs<'v> {
+pub(crate) struct Pairs<'v> {
     packed: &'v [u8],
     at: usize,
 }
@@ -46,17 +46,17 @@ pub struct Pairs<'v> {
 impl<'v> Pairs<'v> {
     /// All pairs of a packed collection.
     #[inline]
-    pub fn of(packed: &'v [u8]) -> Pairs<'v> {
+    pub(crate) fn of(packed: &'v [u8]) -> Pairs<'v> {
         Pairs { packed, at: FIRST }
     }
 
     /// The pairs from a place on. A pair or the end must be there.
-    pub fn from(packed: &'v [u8], at: usize) -> Pairs<'v> {
+    pub(crate) fn from(packed: &'v [u8], at: usize) -> Pairs<'v> {
         Pairs { packed, at }
     }
 
     /// The place of the next pair.
-    pub fn place(&self) -> usize {
+    pub(crate) fn place(&self) -> usize {
         self.at
     }
 
@@ -93,13 +93,13 @@ impl<'v> Iterator for Pairs<'v> {
 
 /// Finds the pair of a name.
 #[inline]
-pub fn find<'v>(packed: &'v [u8], name: &[u8]) -> Option<Pair<'v>> {
+pub(crate) fn find<'v>(packed: &'v [u8], name: &[u8]) -> Option<Pair<'v>> {
     Pairs::of(packed).find(|pair| pair.name == name)
 }
 
 /// The number of pairs.
 #[inline]
-pub fn count(packed: &[u8]) -> usize {
+pub(crate) fn count(packed: &[u8]) -> usize {
     match packed.get(COUNT) {
         Some(&MANY) => Pairs::of(packed).count(),
         count => usize::from(count.copied().unwrap_or_default()),
@@ -108,13 +108,13 @@ pub fn count(packed: &[u8]) -> usize {
 
 /// The place of the count, and the count of `pairs` pairs.
 #[inline]
-pub fn counted(pairs: usize) -> (Range<usize>, [u8; 1]) {
+pub(crate) fn counted(pairs: usize) -> (Range<usize>, [u8; 1]) {
     (COUNT..FIRST, [u8::try_from(pairs).unwrap_or(MANY)])
 }
 
 /// The lengths that stand before a name and before its value.
 #[derive(Clone, Copy, Debug)]
-pub struct Lengths {
+pub(crate) struct Lengths {
     first: [u8; 1],
     long: Option<(Length, Length)>,
 }
@@ -122,7 +122,7 @@ pub struct Lengths {
 impl Lengths {
     /// The lengths of a pair.
     #[inline]
-    pub fn of(name: &[u8], value: &[u8]) -> Lengths {
+    pub(crate) fn of(name: &[u8], value: &[u8]) -> Lengths {
         let (name_bytes, value_bytes) = (name.len(), value.len());
         let is_short = name_bytes <= SHORT_BYTES_MAX
             && value_bytes <= SHORT_BYTES_MAX
@@ -135,7 +135,7 @@ impl Lengths {
 
     /// The bytes of a pair, in parts.
     #[inline]
-    pub fn parts<'p>(&'p self, name: &'p [u8], value: &'p [u8]) -> [&'p [u8]; 5] {
+    pub(crate) fn parts<'p>(&'p self, name: &'p [u8], value: &'p [u8]) -> [&'p [u8]; 5] {
         let (name_length, value_length) = match &self.long {
             Some((name, value)) => (name.bytes(), value.bytes()),
             None => (&[][..], &[][..]),
@@ -145,7 +145,7 @@ impl Lengths {
 }
 
 /// Appends a pair to a collection that does not have its name. The collection is not without bytes.
-pub fn push(packed: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+pub(crate) fn push(packed: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     packed[COUNT] = packed[COUNT].saturating_add(1);
     Lengths::of(name, value).parts(name, value).iter().for_each(|part| packed.extend_from_slice(part));
 }

@@ -32,7 +32,9 @@ fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
 /// The modules of `lib.rs`, in their order.
 fn rooms() -> Vec<String> {
     let map = fs::read_to_string(root().join("src/lib.rs")).expect("lib.rs");
-    let rooms = map.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    let rooms = map
+        .lines()
+        .filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'));
     rooms.map(str::to_owned).collect()
 }
 

@@ -56,7 +56,7 @@ const LISTS: &[&str] = &["Commandstats", "Errorstats", "Latencystats", "Keyspace
 
 /// The source of INFO and metrics.
 #[derive(Debug)]
-pub struct View<'a> {
+pub(crate) struct View<'a> {
     /// The server that is described.
     pub instance: &'a Instance,
     /// The sums over its shards; `None` if they were busy. Then the fields that need them are missing.
@@ -67,14 +67,14 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// The view of a server whose shards add up to `totals`.
-    pub fn new(instance: &'a Instance, totals: Option<Totals>) -> View<'a> {
+    pub(crate) fn new(instance: &'a Instance, totals: Option<Totals>) -> View<'a> {
         View { instance, totals, used_memory: instance.used_memory() }
     }
 }
 
 /// A line of INFO.
 #[derive(Debug)]
-pub struct Field {
+pub(crate) struct Field {
     /// The name before the colon.
     pub name: Cow<'static, str>,
     /// Its value, as INFO prints it.
@@ -126,7 +126,7 @@ fn info(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
 }
 
 /// The fields of all sections but [`LISTS`].
-pub fn numbers(view: &View<'_>) -> Vec<Field> {
+pub(crate) fn numbers(view: &View<'_>) -> Vec<Field> {
     let mut section = Section::default();
     for (_, _, describe) in SECTIONS.iter().filter(|(name, ..)| !LISTS.contains(name)) {
         describe(&mut section, view);
@@ -135,7 +135,7 @@ pub fn numbers(view: &View<'_>) -> Vec<Field> {
 }
 
 /// The commands that were called or refused, with what is counted of them.
-pub fn used_commands(instance: &Instance) -> impl Iterator<Item = (&'static str, CommandTotals)> {
+pub(crate) fn used_commands(instance: &Instance) -> impl Iterator<Item = (&'static str, CommandTotals)> {
     let totals = registered()
         .map(|registered| (registered.command.name, instance.statistics.usage(registered.number)));
     totals.filter(|(_, totals)| totals.usage.calls + totals.usage.rejected + totals.usage.failed > 0)
@@ -143,7 +143,7 @@ pub fn used_commands(instance: &Instance) -> impl Iterator<Item = (&'static str,
 
 /// The commands that were called while `latency-tracking` was on, with how long that took; none while it is
 /// off, as in Redis.
-pub fn tracked_commands(instance: &Instance) -> impl Iterator<Item = (&'static str, CommandTotals)> {
+pub(crate) fn tracked_commands(instance: &Instance) -> impl Iterator<Item = (&'static str, CommandTotals)> {
     let tracked = registered().take_while(|_| instance.config.latency_tracking.get());
     let totals =
         tracked.map(|registered| (registered.command.name, instance.statistics.latencies(registered.number)));

@@ -2,15 +2,15 @@
 //! ([`acl`]) and files ([`saving`]), what it says about itself ([`info`], [`introspection`], [`memory`],
 //! [`latency`], [`slow`], [`hot_keys`]), and how durable a change is ([`waiting`]).
 
-pub mod acl;
-pub mod config;
-pub mod hot_keys;
-pub mod info;
-pub mod introspection;
-pub mod latency;
-pub mod memory;
-pub mod modules;
-pub mod saving;
-pub mod server;
-pub mod slow;
-pub mod waiting;
+pub(crate) mod acl;
+pub(crate) mod config;
+pub(crate) mod hot_keys;
+pub(crate) mod info;
+pub(crate) mod introspection;
+pub(crate) mod latency;
+pub(crate) mod memory;
+pub(crate) mod modules;
+pub(crate) mod saving;
+pub(crate) mod server;
+pub(crate) mod slow;
+pub(crate) mod waiting;

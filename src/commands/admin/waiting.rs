@@ -86,7 +86,7 @@ fn wait_aof(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
 }
 
 /// The reply of WAITAOF: whether the client's changes are durable here, and on how many replicas (none).
-pub fn tell_durability(instance: &Instance, session: &Session, reply: Reply<'_>) -> Sent {
+pub(crate) fn tell_durability(instance: &Instance, session: &Session, reply: Reply<'_>) -> Sent {
     let is_durable = instance.is_durable(session.logged.end);
     reply.pair(|reply| reply.count(is_durable.into()), |reply| reply.count(0))
 }

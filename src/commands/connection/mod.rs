@@ -1,7 +1,7 @@
 //! A client's own connection ([`basics`]), all connections ([`client`], chosen by a [`client_filter`]), and
 //! the keys that a client keeps copies of ([`tracking`]).
 
-pub mod basics;
-pub mod client;
-pub mod client_filter;
-pub mod tracking;
+pub(crate) mod basics;
+pub(crate) mod client;
+pub(crate) mod client_filter;
+pub(crate) mod tracking;

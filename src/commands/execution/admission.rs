@@ -135,7 +135,7 @@ macro_rules! judge {
 ///
 /// The error that the client gets.
 #[inline]
-pub fn admit(
+pub(crate) fn admit(
     instance: &Instance,
     session: &mut Session,
     found: Option<&'static Registered>,
@@ -345,7 +345,7 @@ impl Asked<'_> {
 }
 
 /// Whether a request may do something. For EXEC, whether one of the queued requests may.
-pub fn does_any(
+pub(crate) fn does_any(
     instance: &Instance,
     session: &Session,
     registered: &'static Registered,
@@ -378,7 +378,7 @@ fn unknown(session: &mut Session, request: Request<'_>) -> Error {
 }
 
 /// The error that clients get while a script runs for too long.
-pub fn busy(instance: &Instance) -> Error {
+pub(crate) fn busy(instance: &Instance) -> Error {
     match instance.scripting.running.current() {
         Some(current) if current.kind == Kind::Function => Error::BUSY_FUNCTION,
         _ => Error::BUSY,
@@ -386,7 +386,7 @@ pub fn busy(instance: &Instance) -> Error {
 }
 
 /// The error that a write gets while data cannot be saved.
-pub fn not_saved(instance: &Instance) -> Error {
+pub(crate) fn not_saved(instance: &Instance) -> Error {
     match instance.persistence.aof.has_failed() {
         true => Error::text(format!(
             "MISCONF Errors writing to the AOF file: {}",

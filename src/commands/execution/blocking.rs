@@ -143,7 +143,7 @@ fn take_one_by_one<'r>(
 /// # Errors
 ///
 /// If the request is wrong.
-pub fn deadline(blocking: &Blocking, request: Request<'_>) -> Result<Option<Instant>> {
+pub(crate) fn deadline(blocking: &Blocking, request: Request<'_>) -> Result<Option<Instant>> {
     let timeout = patience((blocking.check)(request)?)?;
     Ok(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
 }

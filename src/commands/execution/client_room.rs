@@ -13,7 +13,7 @@ use crate::statistics::Count;
 
 /// Checks whether clients take too much. Called after a client may have grown.
 #[inline]
-pub fn limit_clients(instance: &Instance) {
+pub(crate) fn limit_clients(instance: &Instance) {
     if let Some(limit_bytes) = instance.config.clients_bytes_max()
         && is_exceeded(instance, limit_bytes)
         // Otherwise another thread is already doing this.
@@ -25,7 +25,7 @@ pub fn limit_clients(instance: &Instance) {
 
 /// Does the same before keys are freed. Returns the bytes that clients will give back which are being
 /// disconnected.
-pub fn leaving_bytes(instance: &Instance) -> usize {
+pub(crate) fn leaving_bytes(instance: &Instance) -> usize {
     match instance.config.clients_bytes_max() {
         Some(limit_bytes) if is_exceeded(instance, limit_bytes) => {
             evict(instance, limit_bytes, instance.clients.eviction.lock())

@@ -14,7 +14,7 @@ use crate::commands::facts::{Code, Flags, Result};
 
 /// What a request may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Intent {
+pub(crate) struct Intent {
     /// Change data in the keyspace.
     pub writes: bool,
     /// Change data, or send a message: what a replica would have to get.
@@ -24,7 +24,7 @@ pub struct Intent {
 }
 
 /// What a request may do.
-pub fn intent(instance: &Instance, command: &Command, request: Request<'_>) -> Intent {
+pub(crate) fn intent(instance: &Instance, command: &Command, request: Request<'_>) -> Intent {
     match declared(instance, command, request) {
         Some(flags) => {
             let writes = !flags.no_writes;

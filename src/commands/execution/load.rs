@@ -21,7 +21,7 @@ const ELEMENT_BYTES: u64 = 32;
 
 /// What a request touches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub(crate) struct Load {
     /// Elements of values, and arguments. One that is dear to handle counts as several.
     pub elements: u64,
     /// Bytes of these elements. A reply that holds them takes about as much.
@@ -33,7 +33,7 @@ pub struct Load {
 impl Load {
     /// That of a request, apart from its keys.
     #[inline]
-    pub fn of_request(command: &Command, request: Request<'_>) -> Load {
+    pub(crate) fn of_request(command: &Command, request: Request<'_>) -> Load {
         let mut load = Load { elements: request.len() as u64, ..Load::default() };
         if command.keys.is_empty()
             && let Some(reads_much) = command.reads_much
@@ -46,7 +46,12 @@ impl Load {
 
     /// That of a request on the keys of its transaction, or of all that EXEC runs.
     #[inline]
-    pub fn of(session: &Session, command: &Command, tx: &Transaction<'_>, request: Request<'_>) -> Load {
+    pub(crate) fn of(
+        session: &Session,
+        command: &Command,
+        tx: &Transaction<'_>,
+        request: Request<'_>,
+    ) -> Load {
         match &session.queue {
             Some(queue) if command.scope == Scope::Queue && !queue.is_broken => {
                 let mut load = Load::default();
@@ -104,7 +109,7 @@ impl Load {
 
     /// Whether it takes long.
     #[inline]
-    pub fn is_long(&self) -> bool {
+    pub(crate) fn is_long(&self) -> bool {
         self.elements >= LONG_ELEMENTS || self.bytes >= LONG_BYTES
     }
 }

@@ -6,19 +6,19 @@
 //! work it makes. [`run`] calls the handler. Scripts come here by [`bridge`], the log by [`replay`], and
 //! clients by the dispatcher. [`traces`] are what a command leaves in the statistics and logs.
 
-pub mod admission;
-pub mod blocking;
-pub mod client_room;
-pub mod intent;
-pub mod load;
-pub mod origin;
-pub mod permission;
-pub mod placing;
+pub(crate) mod admission;
+pub(crate) mod blocking;
+pub(crate) mod client_room;
+pub(crate) mod intent;
+pub(crate) mod load;
+pub(crate) mod origin;
+pub(crate) mod permission;
+pub(crate) mod placing;
 pub mod replay;
-pub mod room;
-pub mod run;
-pub mod secrets;
-pub mod traces;
-pub mod tracking;
+pub(crate) mod room;
+pub(crate) mod run;
+pub(crate) mod secrets;
+pub(crate) mod traces;
+pub(crate) mod tracking;
 
 pub(in crate::commands) mod bridge;

@@ -4,7 +4,7 @@ use crate::session::Session;
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub(crate) enum Origin {
     /// A client, to be run now.
     Request,
     /// A client, to be run later (between MULTI and EXEC).
@@ -19,7 +19,7 @@ pub enum Origin {
 
 impl Origin {
     /// The origin of a request that a session runs now.
-    pub fn of(session: &Session) -> Origin {
+    pub(crate) fn of(session: &Session) -> Origin {
         match &session.queue {
             Some(queue) if queue.running.is_none() => Origin::Queue,
             _ if session.may_not_wait => Origin::Transaction,

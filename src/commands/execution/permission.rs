@@ -19,7 +19,7 @@ use crate::commands::facts::lookup::{Registered, find, find_full, own_names};
 use crate::commands::facts::{Context as Running, Flags, KeyFlags, Result};
 
 /// Where a request comes from, as ACL LOG names it.
-pub fn context(origin: Origin) -> Context {
+pub(crate) fn context(origin: Origin) -> Context {
     match origin {
         Origin::Request | Origin::Replay => Context::TopLevel,
         Origin::Queue | Origin::Transaction => Context::Multi,
@@ -33,7 +33,7 @@ pub fn context(origin: Origin) -> Context {
 ///
 /// If the client must authenticate first, or its user may not do that, which ACL LOG notes.
 #[cold]
-pub fn check(
+pub(crate) fn check(
     instance: &Instance,
     session: &Session,
     registered: &Registered,
@@ -55,7 +55,7 @@ pub fn check(
 
 /// Whether a session that has authenticated may run a request on its only key. If not, [`check`] says why.
 #[inline(never)]
-pub fn may_run(session: &Session, registered: &Registered, request: Request<'_>, key: &[u8]) -> bool {
+pub(crate) fn may_run(session: &Session, registered: &Registered, request: Request<'_>, key: &[u8]) -> bool {
     let user = &session.user;
     let attempt = Attempt {
         command: Some(registered.number),
@@ -70,7 +70,7 @@ pub fn may_run(session: &Session, registered: &Registered, request: Request<'_>,
 
 /// Judges whether channels, or patterns of channels, may be used without a request that names them: by a
 /// script that publishes, or by a subscription that is judged again after the user was changed.
-pub fn check_channels<'a>(
+pub(crate) fn check_channels<'a>(
     grants: &Grants,
     mut channels: impl Iterator<Item = &'a [u8]>,
     are_patterns: bool,
@@ -135,7 +135,7 @@ pub(in crate::commands) fn may_read_all_keys(context: &Running<'_, '_>, request:
 
 /// Returns whether a client that runs a command may read a key that the request does not name: it may if one
 /// selector allows both.
-pub fn may_read<'a>(session: &'a Session, command: &Command) -> impl Fn(&[u8]) -> bool + use<'a> {
+pub(crate) fn may_read<'a>(session: &'a Session, command: &Command) -> impl Fn(&[u8]) -> bool + use<'a> {
     let user = &session.user;
     let number = find_full(own_names(), command.name.as_bytes()).map(|registered| registered.number);
     move |key| {

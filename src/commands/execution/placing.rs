@@ -16,7 +16,7 @@ const KEY_BYTES_MAX: usize = 2_048;
 
 /// Where the keys of a request live.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Home {
+pub(crate) enum Home {
     /// In memory, or it has none.
     Memory,
     /// In the store: these, each one once.
@@ -30,7 +30,7 @@ pub enum Home {
 /// # Errors
 ///
 /// If they live in both places, or if the command cannot be offered for keys in a store.
-pub fn place(
+pub(crate) fn place(
     places: &Places,
     databases: usize,
     session: &Session,
@@ -76,7 +76,7 @@ pub fn place(
 /// # Errors
 ///
 /// If not.
-pub fn may_call(
+pub(crate) fn may_call(
     places: &Places,
     databases: usize,
     session: &Session,

@@ -16,7 +16,7 @@ const KEYS_PER_GLANCE: usize = 16;
 
 /// The result of freeing keys for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub(crate) enum Room {
     /// Nothing: there is enough room, or no limit, or a pause in which data do not change.
     Enough,
     /// More keys must be freed, but the time was over.
@@ -27,7 +27,7 @@ pub enum Room {
 
 /// Frees keys while memory is short, for a while.
 #[inline]
-pub fn make_room(instance: &Instance) -> Room {
+pub(crate) fn make_room(instance: &Instance) -> Room {
     let limit_bytes = instance.config.maxmemory.size();
     if limit_bytes == 0 || !instance.uses_more_memory_than(limit_bytes) {
         return Room::Enough;

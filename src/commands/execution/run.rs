@@ -25,7 +25,7 @@ use crate::commands::facts::{Context, Result, Run, Scope};
 /// it. What the commands of an EXEC or a script did stays in the session's outbox, which the caller delivers
 /// before the locks are free. `script` is the request that runs a script, if the script has called this one.
 #[inline]
-pub fn run(
+pub(crate) fn run(
     command: &'static Command,
     instance: &Instance,
     session: &mut Session,
@@ -52,7 +52,7 @@ pub fn run(
 
 /// Calls the handler of an admitted request. What it did for other clients stays in the transaction.
 #[inline(always)]
-pub fn handle(
+pub(crate) fn handle(
     command: &'static Command,
     instance: &Instance,
     session: &mut Session,
@@ -83,7 +83,7 @@ pub fn handle(
 /// Runs an admitted request of a command that uses no key, on its own and without a transaction. Returns
 /// `None` for any other command; then nothing has happened yet.
 #[inline]
-pub fn run_without_keys(
+pub(crate) fn run_without_keys(
     command: &'static Command,
     instance: &Instance,
     session: &mut Session,
@@ -99,7 +99,7 @@ pub fn run_without_keys(
 
 /// Delivers what a command did, before the locks are free, to clients that follow it.
 #[cold]
-pub fn deliver_effects(
+pub(crate) fn deliver_effects(
     command: &'static Command,
     instance: &Instance,
     session: &mut Session,
@@ -130,7 +130,7 @@ pub fn deliver_effects(
 }
 
 /// Runs a request that shares its transaction with others, and writes its reply or its error.
-pub fn call(
+pub(crate) fn call(
     context: &mut Context<'_, '_>,
     registered: &'static Registered,
     request: Request<'_>,
@@ -167,7 +167,7 @@ pub fn call(
 /// Completes the reply: writes an error in place of a half written reply, and removes a reply that the client
 /// does not want.
 #[inline]
-pub fn conclude(session: &mut Session, result: Result<()>, out: &mut Vec<u8>, mark: usize) {
+pub(crate) fn conclude(session: &mut Session, result: Result<()>, out: &mut Vec<u8>, mark: usize) {
     if let Err(error) = result {
         out.truncate(mark);
         write_error(out, error.as_bytes());

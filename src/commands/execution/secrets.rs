@@ -14,7 +14,11 @@ const HIDDEN: &[u8] = b"(redacted)";
 
 /// The arguments of a request, each secret among them replaced. Arguments may be a request themselves, for a
 /// command that has one of these names.
-pub fn visible_arguments<'a>(names: &NameTable, command: &Command, request: Request<'a>) -> Vec<&'a [u8]> {
+pub(crate) fn visible_arguments<'a>(
+    names: &NameTable,
+    command: &Command,
+    request: Request<'a>,
+) -> Vec<&'a [u8]> {
     let mut arguments: Vec<&[u8]> = request.from(0).collect();
     let (mut secrets, mut request, mut first) = (command.secrets, request, 0);
     loop {

@@ -17,14 +17,14 @@ use crate::commands::facts::lookup::Registered;
 use crate::commands::facts::{Command, Flags};
 
 /// A request or a reply beyond this is not small: copying it takes longer than reading the clock.
-pub const SMALL_BYTES_MAX: usize = 16 << 10;
+pub(crate) const SMALL_BYTES_MAX: usize = 16 << 10;
 /// Below this threshold of the log of slow requests, each request is timed.
 const THOROUGH_BELOW_US: i64 = 1000;
 
 /// Whether a request takes about as long as every other of its command, and not much longer than reading the
 /// clock, unless its reply is long. Such requests are tallied together.
 #[inline]
-pub fn is_brief(registered: &Registered, request: &Request<'_>) -> bool {
+pub(crate) fn is_brief(registered: &Registered, request: &Request<'_>) -> bool {
     let command = registered.command;
     let is_brief = command.is_brief && request.len() <= command.brief_arguments_max;
     let takes_as_long = is_brief || registered.is_brief_alone && request.len() == 2;
@@ -33,12 +33,12 @@ pub fn is_brief(registered: &Registered, request: &Request<'_>) -> bool {
 
 /// Whether a request is so small that copying it takes hardly any time.
 #[inline(always)]
-pub fn is_small(request: &Request<'_>) -> bool {
+pub(crate) fn is_small(request: &Request<'_>) -> bool {
     request.bytes() <= SMALL_BYTES_MAX
 }
 
 /// Whether each request is timed and measured.
-pub fn is_thorough(instance: &Instance) -> bool {
+pub(crate) fn is_thorough(instance: &Instance) -> bool {
     const SMALL: std::ops::RangeInclusive<i64> = 0..=SMALL_BYTES_MAX as i64;
     let config = &instance.config;
     (0..THOROUGH_BELOW_US).contains(&config.slowlog_log_slower_than.get())
@@ -48,7 +48,7 @@ pub fn is_thorough(instance: &Instance) -> bool {
 
 /// The measurements of a call.
 #[derive(Clone, Copy, Debug)]
-pub struct Measures {
+pub(crate) struct Measures {
     /// How long it took.
     pub took: Duration,
     /// How long its reply is.
@@ -56,7 +56,7 @@ pub struct Measures {
 }
 
 /// Counts a call, and notes it if it was slow, or long, or got a long reply.
-pub fn charge(
+pub(crate) fn charge(
     instance: &Instance,
     session: &Session,
     registered: &'static Registered,
@@ -126,20 +126,26 @@ fn describe(
 }
 
 /// Bytes of the reply that an error is.
-pub fn error_bytes(text: &[u8]) -> usize {
+pub(crate) fn error_bytes(text: &[u8]) -> usize {
     "-".len() + text.len() + "\r\n".len()
 }
 
 /// Shows a request that has run to MONITOR's clients, unless it is too dangerous to be shown.
 #[cold]
-pub fn show(instance: &Instance, session: &Session, origin: Origin, command: &Command, request: Request<'_>) {
+pub(crate) fn show(
+    instance: &Instance,
+    session: &Session,
+    origin: Origin,
+    command: &Command,
+    request: Request<'_>,
+) {
     if !command.flags.contains(Flags::ADMIN) && !command.flags.contains(Flags::SKIP_MONITOR) {
         show_always(instance, session, origin, command, request);
     }
 }
 
 /// The same for every request.
-pub fn show_always(
+pub(crate) fn show_always(
     instance: &Instance,
     session: &Session,
     origin: Origin,

@@ -16,7 +16,7 @@ pub(in crate::commands) fn prepare(session: &mut Session, command: &Command, req
 /// Remembers what a command has read, before its shards are free. Of a script that has read anything all
 /// keys are remembered that it declares, as in Redis.
 #[cold]
-pub fn remember(instance: &Instance, session: &mut Session, command: &Command, request: Request<'_>) {
+pub(crate) fn remember(instance: &Instance, session: &mut Session, command: &Command, request: Request<'_>) {
     let Some(tracks) = &mut session.tracking else { return };
     if command.scope == Scope::Script {
         tracks.script_ended();
@@ -34,7 +34,7 @@ pub fn remember(instance: &Instance, session: &mut Session, command: &Command, r
 
 /// Called after a request of a client that may track keys. What CLIENT CACHING has said holds for the next
 /// command, or the next transaction; the commands of CLIENT are no such commands.
-pub fn answered(session: &mut Session, found: Option<&'static Registered>, request: Request<'_>) {
+pub(crate) fn answered(session: &mut Session, found: Option<&'static Registered>, request: Request<'_>) {
     let is_queuing = session.queue.is_some();
     let Some(tracks) = &mut session.tracking else { return };
     tracks.has_read = false;

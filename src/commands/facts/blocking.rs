@@ -70,7 +70,8 @@ pub enum Timeout<'r> {
 }
 
 /// Takes something from the keys of a request, or, if it names one, from this key alone.
-pub type Take = for<'r> fn(&mut Transaction<'_>, Request<'_>, Option<&[u8]>, Reply<'r>) -> Result<Taken<'r>>;
+pub(crate) type Take =
+    for<'r> fn(&mut Transaction<'_>, Request<'_>, Option<&[u8]>, Reply<'r>) -> Result<Taken<'r>>;
 
 /// The result of a blocking command.
 #[derive(Debug)]

@@ -14,10 +14,10 @@ use super::key_spec::KeySpec;
 use crate::acl::Categories;
 
 /// Whether a request for a part of a string is brief; see [`Command::is_brief_part`].
-pub type IsBriefPart = fn(&Request<'_>, bool) -> bool;
+pub(crate) type IsBriefPart = fn(&Request<'_>, bool) -> bool;
 
 /// How much of the values of its keys a request may touch; see [`Command::reads_much`].
-pub type ReadsMuch = fn(Request<'_>) -> Amount;
+pub(crate) type ReadsMuch = fn(Request<'_>) -> Amount;
 
 /// How much of the values of its keys a request may touch, at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Amount {
 }
 
 /// Makes the values of a request ready for its handler; see [`Command::prepares`].
-pub type Prepares = fn(Request<'_>, &Keyspace) -> Vec<Prepared>;
+pub(crate) type Prepares = fn(Request<'_>, &Keyspace) -> Vec<Prepared>;
 
 /// One command, or one subcommand.
 #[derive(Debug)]

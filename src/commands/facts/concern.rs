@@ -73,4 +73,4 @@ pub enum Code {
 
 /// The other database in which a request uses its last key, among this number of databases. `None`: the
 /// request is wrong, and fails when it runs. The first number is that of the client's own database.
-pub type OtherDatabase = fn(Request<'_>, usize, usize) -> Option<usize>;
+pub(crate) type OtherDatabase = fn(Request<'_>, usize, usize) -> Option<usize>;

@@ -7,7 +7,7 @@ use crate::resp::Sent;
 use crate::session::Session;
 
 /// The result of a handler: the proof that it has written its reply, or the error to reply with.
-pub type Result<T = Sent> = std::result::Result<T, Error>;
+pub(crate) type Result<T = Sent> = std::result::Result<T, Error>;
 
 /// The argument of a handler that works on the server.
 #[derive(Debug)]

@@ -118,7 +118,7 @@ static TABLE: LazyLock<Box<[Registered]>> = LazyLock::new(|| {
 });
 
 /// Makes the table of commands, unless it is there.
-pub fn make_table() {
+pub(crate) fn make_table() {
     LazyLock::force(&TABLE);
 }
 
@@ -127,11 +127,11 @@ static OWN_NAMES: LazyLock<Arc<NameTable>> = LazyLock::new(|| Arc::new(new_names
 
 /// What `rename-command` says, in its order: names of commands with those that they get instead, in lower
 /// case. An empty new name removes the command.
-pub type Renamed = Vec<(String, Vec<u8>)>;
+pub(crate) type Renamed = Vec<(String, Vec<u8>)>;
 
 /// The names by which a server finds its commands after these were renamed. All servers that rename none
 /// share one table.
-pub fn names(renamed: &[(String, Vec<u8>)]) -> Arc<NameTable> {
+pub(crate) fn names(renamed: &[(String, Vec<u8>)]) -> Arc<NameTable> {
     if renamed.is_empty() { Arc::clone(&OWN_NAMES) } else { Arc::new(new_names(renamed)) }
 }
 
@@ -154,12 +154,12 @@ pub fn own_names() -> &'static NameTable {
 }
 
 /// The commands that have one of these names, without subcommands.
-pub fn callable(names: &NameTable) -> impl Iterator<Item = &'static Command> + Clone {
+pub(crate) fn callable(names: &NameTable) -> impl Iterator<Item = &'static Command> + Clone {
     names.iter().map(|(_, index)| TABLE[usize::from(index)].command)
 }
 
 /// The command of a name, in any case.
-pub fn find(names: &NameTable, name: &[u8]) -> Option<&'static Registered> {
+pub(crate) fn find(names: &NameTable, name: &[u8]) -> Option<&'static Registered> {
     names.find(Packed::new(name), name).map(|found| &TABLE[usize::from(found.number)])
 }
 
@@ -207,19 +207,14 @@ pub fn find_full(names: &NameTable, name: &[u8]) -> Option<&'static Registered> 
 }
 
 /// All commands and subcommands, in the order of their numbers.
-pub fn registered() -> impl Iterator<Item = &'static Registered> {
+pub(crate) fn registered() -> impl Iterator<Item = &'static Registered> {
     TABLE.iter().flat_map(|command| std::iter::once(command).chain(&command.subcommands))
 }
 
 /// The command or subcommand of a number.
-pub fn numbered(number: usize) -> Option<&'static Registered> {
+pub(crate) fn numbered(number: usize) -> Option<&'static Registered> {
     static BY_NUMBER: LazyLock<Box<[&Registered]>> = LazyLock::new(|| registered().collect());
     BY_NUMBER.get(number).copied()
-}
-
-/// How many commands and subcommands there are.
-pub fn count() -> usize {
-    registered().count()
 }
 
 /// The subcommand that a request names, where its command has any.
@@ -228,7 +223,7 @@ pub fn count() -> usize {
 ///
 /// If there is no such subcommand.
 #[inline]
-pub fn resolve(registered: &'static Registered, request: Request<'_>) -> Result<&'static Registered> {
+pub(crate) fn resolve(registered: &'static Registered, request: Request<'_>) -> Result<&'static Registered> {
     if registered.subcommands.is_empty() {
         return Ok(registered);
     }
@@ -241,7 +236,7 @@ pub fn resolve(registered: &'static Registered, request: Request<'_>) -> Result<
 }
 
 /// The commands of a queue. They were found and admitted when they were queued.
-pub fn queued(queue: &Queue) -> impl Iterator<Item = (&'static Registered, Request<'_>)> + Clone {
+pub(crate) fn queued(queue: &Queue) -> impl Iterator<Item = (&'static Registered, Request<'_>)> + Clone {
     queue.commands.iter().filter_map(queued_command)
 }
 
@@ -313,6 +308,6 @@ mod tests {
 
     #[test]
     fn numbers_have_no_gaps() {
-        assert!(registered().map(|registered| registered.number).eq(0..count()));
+        assert!(registered().map(|registered| registered.number).eq(0..registered().count()));
     }
 }

@@ -18,15 +18,15 @@ mod context;
 mod flags;
 pub(in crate::commands) mod help;
 mod key_spec;
-pub mod lookup;
+pub(crate) mod lookup;
 
-pub use crate::acl::Categories;
+pub(crate) use crate::acl::Categories;
 pub use argument::{Argument, ArgumentKind};
-pub use blocking::{Blocking, Gone, Take, Taken, Timeout, WaitingRules};
-pub use command::{
-    Amount, Arity, Command, Deprecated, Group, IsBriefPart, Prepares, ReadsMuch, Run, Scope, Secrets,
-};
-pub use concern::{AllKeys, Channels, Code, Concern, OtherDatabase};
-pub use context::{Context, Result};
-pub use flags::{Flags, KeyFlags, Traits};
-pub use key_spec::{KeySearch, KeySpec, Keyword};
+pub(crate) use blocking::{Blocking, Gone, Taken, Timeout, WaitingRules};
+pub(crate) use command::{Amount, Arity, Deprecated, Scope, Secrets};
+pub use command::{Command, Group, Run};
+pub(crate) use concern::{AllKeys, Channels, Code, Concern};
+pub(crate) use context::{Context, Result};
+pub use flags::Flags;
+pub(crate) use flags::{KeyFlags, Traits};
+pub(crate) use key_spec::{KeySearch, KeySpec, Keyword};

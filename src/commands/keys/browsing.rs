@@ -84,13 +84,13 @@ fn scan(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 }
 
 /// The keys, of some with their types, that match a pattern.
-pub fn matching(pattern: &[u8], keys: Vec<(Vec<u8>, String)>) -> Vec<Vec<u8>> {
+pub(crate) fn matching(pattern: &[u8], keys: Vec<(Vec<u8>, String)>) -> Vec<Vec<u8>> {
     let (is_all, pattern) = (pattern == b"*", Pattern::new(pattern, false));
     keys.into_iter().map(|(key, _)| key).filter(|key| is_all || pattern.matches(key)).collect()
 }
 
 /// The keys that SCAN returns, and how many it visits a call.
-pub struct Filter<'a> {
+pub(crate) struct Filter<'a> {
     pattern: Option<Pattern<'a>>,
     kind: Option<&'a [u8]>,
     /// How many keys it looks at.
@@ -106,7 +106,7 @@ impl<'a> Filter<'a> {
     /// # Errors
     ///
     /// If they are wrong.
-    pub fn parse(request: Request<'a>) -> Result<Filter<'a>> {
+    pub(crate) fn parse(request: Request<'a>) -> Result<Filter<'a>> {
         let mut filter = Filter { pattern: None, kind: None, keys: Filter::KEYS };
         let mut pattern = None;
         let mut options = Options::new(request, 2);
@@ -123,12 +123,12 @@ impl<'a> Filter<'a> {
     }
 
     /// Whether it names keys of one type only.
-    pub fn asks_for_type(&self) -> bool {
+    pub(crate) fn asks_for_type(&self) -> bool {
         self.kind.is_some()
     }
 
     /// Whether it names a key of this type.
-    pub fn matches(&self, key: &[u8], type_name: &str) -> bool {
+    pub(crate) fn matches(&self, key: &[u8], type_name: &str) -> bool {
         self.pattern.as_ref().is_none_or(|pattern| pattern.matches(key))
             && self.kind.is_none_or(|kind| is_word(kind, type_name))
     }

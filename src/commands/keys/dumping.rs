@@ -48,7 +48,7 @@ fn dump(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 }
 
 /// Makes a payload of a value.
-pub fn payload_of(value: Value<'_>, keyspace: &Keyspace) -> Vec<u8> {
+pub(crate) fn payload_of(value: Value<'_>, keyspace: &Keyspace) -> Vec<u8> {
     marked_payload_of(value, b"", keyspace)
 }
 
@@ -63,7 +63,7 @@ fn marked_payload_of(value: Value<'_>, mark: &[u8], keyspace: &Keyspace) -> Vec<
 
 /// The value of a payload.
 #[derive(Debug)]
-pub struct Payload {
+pub(crate) struct Payload {
     facts: &'static TypeFacts,
     bytes: Vec<u8>,
     loaded: Loaded,
@@ -73,7 +73,7 @@ pub struct Payload {
 
 impl Payload {
     /// The value, which borrows from this payload.
-    pub fn value(&self) -> Value<'_> {
+    pub(crate) fn value(&self) -> Value<'_> {
         Value { facts: self.facts, content: self.loaded.content(&self.bytes) }
     }
 }
@@ -86,7 +86,7 @@ type Reading = std::result::Result<Payload, DumpError>;
 /// # Errors
 ///
 /// [`DumpError`]
-pub fn read_payload(payload: &[u8], tx: &Transaction<'_>) -> Reading {
+pub(crate) fn read_payload(payload: &[u8], tx: &Transaction<'_>) -> Reading {
     read(payload, tx.keyspace(), tx.value_bytes_max())
 }
 

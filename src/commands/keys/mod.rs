@@ -1,9 +1,9 @@
 //! Keys, whatever their types: [`basics`], [`expiries`], [`browsing`] through many, sorting what they hold
 //! ([`sorting`]), what is kept about one ([`object`]), and its value as bytes ([`dumping`]).
 
-pub mod basics;
-pub mod browsing;
-pub mod dumping;
-pub mod expiries;
-pub mod object;
-pub mod sorting;
+pub(crate) mod basics;
+pub(crate) mod browsing;
+pub(crate) mod dumping;
+pub(crate) mod expiries;
+pub(crate) mod object;
+pub(crate) mod sorting;

@@ -1,4 +1,4 @@
 //! Locks: those who take them ([`holding`]), and those who look at them ([`watching`]).
 
-pub mod holding;
-pub mod watching;
+pub(crate) mod holding;
+pub(crate) mod watching;

@@ -82,7 +82,7 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
 }
 
 /// The options of LOCKS LIST.
-pub struct Choice<'a> {
+pub(crate) struct Choice<'a> {
     pattern: Option<Pattern<'a>>,
     /// The most locks to list.
     pub count: usize,
@@ -94,7 +94,7 @@ impl<'a> Choice<'a> {
     /// # Errors
     ///
     /// If an option is unknown, or its value is invalid.
-    pub fn parse(request: Request<'a>) -> Result<Choice<'a>> {
+    pub(crate) fn parse(request: Request<'a>) -> Result<Choice<'a>> {
         /// Each takes some microseconds, and some hundred bytes of the reply.
         const COUNT: usize = 100;
         let mut choice = Choice { pattern: None, count: COUNT };
@@ -116,13 +116,13 @@ impl<'a> Choice<'a> {
     }
 
     /// Whether the pattern matches a key.
-    pub fn has(&self, key: &[u8]) -> bool {
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
         self.pattern.as_ref().is_none_or(|pattern| pattern.matches(key))
     }
 }
 
 /// Describes a lock in the store by its row. Its holder may be connected to another server.
-pub fn describe_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<OwnedFrame> {
+pub(crate) fn describe_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<OwnedFrame> {
     let live = row.live.as_ref().filter(|live| live.is_lock)?;
     let tenure = row.tenure.as_ref()?;
     let or_null = |value: Option<u64>| value.map_or(tree::null(), |value| tree::integer(value as i64));
@@ -381,7 +381,11 @@ pub(in crate::commands) fn correct_in(instance: &Instance, tx: &Transaction<'_>)
 /// Corrects the lens where it has missed that a lock is gone, so that held locks are counted right.
 /// `is_there` returns whether a key is a lock, or `None` if others have the keys: then the rest is left as it
 /// is.
-pub fn correct(instance: &Instance, now_ms: u64, mut is_there: impl FnMut(usize, &[u8]) -> Option<bool>) {
+pub(crate) fn correct(
+    instance: &Instance,
+    now_ms: u64,
+    mut is_there: impl FnMut(usize, &[u8]) -> Option<bool>,
+) {
     for held in instance.lens.held(now_ms, |_| true) {
         match is_there(held.database, &held.key) {
             Some(true) => {}

@@ -249,7 +249,7 @@ fn is_never_struck(command: &Command) -> bool {
 
 /// The outcome of a fault for a request.
 #[derive(Debug)]
-pub enum Fate {
+pub(crate) enum Fate {
     /// All: none struck it.
     Spared,
     /// All but its reply.
@@ -263,7 +263,7 @@ pub enum Fate {
 /// Lets a fault strike a request that would be executed, or queued, as its client sends it: EXEC and EVAL are
 /// struck, what they execute is not.
 #[cold]
-pub fn strike(
+pub(crate) fn strike(
     instance: &Instance,
     session: &mut Session,
     registered: &Registered,

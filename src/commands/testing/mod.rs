@@ -1,6 +1,6 @@
 //! What tests ask of a server: another time ([`clock`]), [`faults`], and a look at its inside ([`debug`]).
 
-pub mod clock;
-pub mod debug;
-pub mod faults;
-pub mod fingerprint;
+pub(crate) mod clock;
+pub(crate) mod debug;
+pub(crate) mod faults;
+pub(crate) mod fingerprint;

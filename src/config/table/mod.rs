@@ -12,7 +12,7 @@ mod process;
 mod security;
 mod testing;
 mod tls;
-pub mod words;
+pub(crate) mod words;
 
 use super::Parameter;
 
@@ -47,7 +47,7 @@ pub fn parameters() -> impl Iterator<Item = &'static Parameter> + Clone {
 }
 
 /// All parameters in the order of their names.
-pub fn by_name() -> Vec<&'static Parameter> {
+pub(crate) fn by_name() -> Vec<&'static Parameter> {
     let mut sorted: Vec<_> = parameters().collect();
     sorted.sort_unstable_by_key(|parameter| parameter.name);
     sorted

@@ -1,7 +1,7 @@
 //! The words that parameters take.
 
 /// The policies of eviction, in the order in which Redis lists them.
-pub const EVICTION_POLICIES: &[&str] = &[
+pub(crate) const EVICTION_POLICIES: &[&str] = &[
     "volatile-lru",
     "volatile-lfu",
     "volatile-random",
@@ -13,31 +13,31 @@ pub const EVICTION_POLICIES: &[&str] = &[
 ];
 
 /// The values of `appendfsync`, in the order in which Redis lists them.
-pub const APPEND_FSYNC: &[&str] = &["everysec", "always", "no"];
+pub(crate) const APPEND_FSYNC: &[&str] = &["everysec", "always", "no"];
 
 /// The values of `acl-pubsub-default`, in the order in which Redis lists them.
-pub const PUBSUB_DEFAULTS: &[&str] = &["allchannels", "resetchannels"];
+pub(crate) const PUBSUB_DEFAULTS: &[&str] = &["allchannels", "resetchannels"];
 
 /// The values of `enable-debug-command` and of the other parameters that turn a command on.
-pub const ENABLED_FOR: &[&str] = &["no", "yes", "local"];
+pub(crate) const ENABLED_FOR: &[&str] = &["no", "yes", "local"];
 
 /// The values of `tls-auth-clients`.
-pub const TLS_AUTH_CLIENTS: &[&str] = &["no", "yes", "optional"];
+pub(crate) const TLS_AUTH_CLIENTS: &[&str] = &["no", "yes", "optional"];
 
 /// The values of `log-format`; `legacy` is Valkey's name for `redis`.
-pub const LOG_FORMATS: &[&str] = &["auto", "redis", "json", "pretty", "legacy"];
+pub(crate) const LOG_FORMATS: &[&str] = &["auto", "redis", "json", "pretty", "legacy"];
 
 /// The values of `supervised`, in the order in which Redis lists them.
-pub const SUPERVISORS: &[&str] = &["upstart", "systemd", "auto", "no"];
+pub(crate) const SUPERVISORS: &[&str] = &["upstart", "systemd", "auto", "no"];
 
 /// The values of `loglevel`, from the most to the least talkative.
-pub const LOG_LEVELS: &[&str] = &["debug", "verbose", "notice", "warning"];
+pub(crate) const LOG_LEVELS: &[&str] = &["debug", "verbose", "notice", "warning"];
 
 /// The words of `shutdown-on-sigint` and `shutdown-on-sigterm`.
-pub const SHUTDOWN_WORDS: &[&str] = &["default", "save", "nosave", "now", "force"];
+pub(crate) const SHUTDOWN_WORDS: &[&str] = &["default", "save", "nosave", "now", "force"];
 
 /// The values of `oom-score-adj`: `relative` means the same as `yes` and is printed so, as in Redis.
-pub const OOM_SCORE_ADJUSTMENTS: &[&str] = &["no", "yes", "relative", "absolute"];
+pub(crate) const OOM_SCORE_ADJUSTMENTS: &[&str] = &["no", "yes", "relative", "absolute"];
 
 pub(super) const SYSLOG_FACILITIES: &[&str] =
     &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"];

@@ -12,7 +12,7 @@ const CORRUPT: DecodeError = DecodeError::Invalid("Intset integrity check failed
 
 /// The integers of an intset.
 #[derive(Clone, Debug)]
-pub struct Intset<'a> {
+pub(crate) struct Intset<'a> {
     /// The integers that were not read yet.
     rest: &'a [u8],
     width: Width,
@@ -34,7 +34,7 @@ impl<'a> Intset<'a> {
     ///
     /// [`DecodeError::Invalid`] if `blob` has another length than its integers would take, or they are of a
     /// width that there is not.
-    pub fn new(blob: &'a [u8]) -> Result<Intset<'a>, DecodeError> {
+    pub(crate) fn new(blob: &'a [u8]) -> Result<Intset<'a>, DecodeError> {
         Intset::open(blob).ok_or(CORRUPT)
     }
 

@@ -15,7 +15,7 @@ const CORRUPT: DecodeError = DecodeError::Invalid("Listpack integrity check fail
 
 /// The elements of a listpack.
 #[derive(Clone, Debug)]
-pub struct Listpack<'a> {
+pub(crate) struct Listpack<'a> {
     /// The elements that were not read yet.
     rest: &'a [u8],
     /// The number of elements in the header.
@@ -30,7 +30,7 @@ impl<'a> Listpack<'a> {
     /// # Errors
     ///
     /// [`DecodeError::Invalid`] if `blob` is not as long as it says, or has no terminator.
-    pub fn new(blob: &'a [u8]) -> Result<Listpack<'a>, DecodeError> {
+    pub(crate) fn new(blob: &'a [u8]) -> Result<Listpack<'a>, DecodeError> {
         let mut rest = blob.strip_suffix(&[TERMINATOR]).ok_or(CORRUPT)?;
         let bytes = u32::from_le_bytes(array(&mut rest).ok_or(CORRUPT)?);
         let announced = u16::from_le_bytes(array(&mut rest).ok_or(CORRUPT)?);
@@ -43,23 +43,23 @@ impl<'a> Listpack<'a> {
 
 /// Elements of a listpack that was checked before, to its last one.
 #[derive(Clone, Debug)]
-pub struct Elements<'a>(&'a [u8]);
+pub(crate) struct Elements<'a>(&'a [u8]);
 
 impl<'a> Elements<'a> {
     /// Begins to read at the element at a place.
-    pub fn at(listpack: &'a [u8], place: usize) -> Elements<'a> {
+    pub(crate) fn at(listpack: &'a [u8], place: usize) -> Elements<'a> {
         let end = listpack.len().saturating_sub(1);
         Elements(listpack.get(place..end).unwrap_or_default())
     }
 
     /// Bytes of the elements that were not read yet. The terminator follows them.
-    pub fn bytes_left(&self) -> usize {
+    pub(crate) fn bytes_left(&self) -> usize {
         self.0.len()
     }
 
     /// Reads an element that is an integer.
     #[inline]
-    pub fn integer(&mut self) -> Option<i64> {
+    pub(crate) fn integer(&mut self) -> Option<i64> {
         match self.next()? {
             Element::Integer(integer) => Some(integer),
             Element::Text(_) => None,
@@ -68,7 +68,7 @@ impl<'a> Elements<'a> {
 
     /// Skips this number of elements.
     #[inline]
-    pub fn pass_over(&mut self, elements: usize) -> Option<()> {
+    pub(crate) fn pass_over(&mut self, elements: usize) -> Option<()> {
         for _ in 0..elements {
             let bytes = element_bytes_at(self.0)?;
             self.0 = self.0.get(bytes..)?;
@@ -104,7 +104,7 @@ pub(super) fn end_of_element(listpack: &[u8], place: usize) -> Option<usize> {
 }
 
 /// The place of the element that ends at a place of a listpack that was checked before.
-pub fn element_before(listpack: &[u8], end: usize) -> Option<usize> {
+pub(crate) fn element_before(listpack: &[u8], end: usize) -> Option<usize> {
     const BACKLEN_BYTES_MAX: usize = 5;
     let mut length = 0;
     for group in 0..BACKLEN_BYTES_MAX {

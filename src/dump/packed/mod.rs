@@ -9,11 +9,11 @@
 //! Elements are parts of the blob: nothing is allocated. A blob without elements is well-formed here;
 //! [`collections`](super::collections) refuses it.
 
-pub mod intset;
-pub mod listpack;
-pub mod writing;
-pub mod ziplist;
-pub mod zipmap;
+pub(crate) mod intset;
+pub(crate) mod listpack;
+pub(crate) mod writing;
+pub(crate) mod ziplist;
+pub(crate) mod zipmap;
 
 use super::strings::DecodeError;
 

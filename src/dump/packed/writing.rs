@@ -7,13 +7,13 @@ use crate::resp::number::parse_integer;
 /// Bytes of a listpack in front of its elements.
 const HEADER_BYTES: usize = 6;
 /// Bytes of a listpack without elements.
-pub const EMPTY_LISTPACK_BYTES: usize = HEADER_BYTES + 1;
+pub(crate) const EMPTY_LISTPACK_BYTES: usize = HEADER_BYTES + 1;
 /// Longer texts are no integers.
 const INTEGER_BYTES_MAX: usize = 20;
 
 /// A listpack that is being written: see [`listpack`](super::listpack) for its form.
 #[derive(Debug)]
-pub struct ListpackWriter {
+pub(crate) struct ListpackWriter {
     bytes: Vec<u8>,
     count: usize,
 }
@@ -30,7 +30,7 @@ impl ListpackWriter {
     /// # Panics
     ///
     /// If the text is longer than 4 GiB.
-    pub fn push(&mut self, text: &[u8]) {
+    pub(crate) fn push(&mut self, text: &[u8]) {
         match integer(text) {
             Some(integer) => encode_integer(&mut self.bytes, integer),
             None => encode_text(&mut self.bytes, text),
@@ -40,7 +40,7 @@ impl ListpackWriter {
 
     /// Goes on with a listpack that [`finish`](Self::finish) has returned. A count that is not known stays
     /// unknown.
-    pub fn resume(mut listpack: Vec<u8>) -> ListpackWriter {
+    pub(crate) fn resume(mut listpack: Vec<u8>) -> ListpackWriter {
         debug_assert_eq!(listpack.last(), Some(&TERMINATOR));
         listpack.pop();
         let count = u16::from_le_bytes([listpack[4], listpack[5]]);
@@ -48,19 +48,9 @@ impl ListpackWriter {
     }
 
     /// Appends an element that is an integer.
-    pub fn push_integer(&mut self, integer: i64) {
+    pub(crate) fn push_integer(&mut self, integer: i64) {
         encode_integer(&mut self.bytes, integer);
         self.count += 1;
-    }
-
-    /// How many bytes the listpack would have now.
-    pub fn size(&self) -> usize {
-        self.bytes.len() + 1
-    }
-
-    /// How many elements it has.
-    pub fn count(&self) -> usize {
-        self.count
     }
 
     /// Returns the listpack.
@@ -68,7 +58,7 @@ impl ListpackWriter {
     /// # Panics
     ///
     /// If it is longer than 4 GiB.
-    pub fn finish(mut self) -> Vec<u8> {
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         self.bytes.push(TERMINATOR);
         let size = u32::try_from(self.bytes.len()).expect("listpacks are short");
         // Redis: a count of 65,535 means that it is not known.
@@ -128,7 +118,7 @@ fn backlen(out: &mut Vec<u8>, length: usize) {
 }
 
 /// Replaces the element at a place of a listpack by an integer.
-pub fn replace_by_integer(listpack: &mut Vec<u8>, place: usize, integer: i64) {
+pub(crate) fn replace_by_integer(listpack: &mut Vec<u8>, place: usize, integer: i64) {
     let mut element = Vec::new();
     encode_integer(&mut element, integer);
     let Some(end) = end_of_element(listpack, place) else { return };
@@ -143,7 +133,7 @@ fn integer(text: &[u8]) -> Option<i64> {
 }
 
 /// How many bytes an element takes in a listpack.
-pub fn element_bytes(text: &[u8]) -> usize {
+pub(crate) fn element_bytes(text: &[u8]) -> usize {
     let bytes = match (integer(text), text.len()) {
         (Some(0..128), _) => 1,
         (Some(-4096..4096), _) => 2,
@@ -159,7 +149,7 @@ pub fn element_bytes(text: &[u8]) -> usize {
 }
 
 /// Writes an intset: integers in ascending order, all as wide as the widest of them.
-pub fn intset(integers: impl ExactSizeIterator<Item = i64> + Clone) -> Vec<u8> {
+pub(crate) fn intset(integers: impl ExactSizeIterator<Item = i64> + Clone) -> Vec<u8> {
     let fits = |width: u32| {
         integers.clone().all(|integer| integer >> (8 * width - 1) == 0 || integer >> (8 * width - 1) == -1)
     };
@@ -194,12 +184,12 @@ mod tests {
         texts.extend([&b"007"[..], b"-0", b"+1", b"1.5", b"99999999999999999999"].map(<[u8]>::to_vec));
         let mut writer = ListpackWriter::default();
         for text in &texts {
-            let before = writer.size();
+            let before = writer.bytes.len() + 1;
             writer.push(text);
-            assert_eq!(element_bytes(text), writer.size() - before);
+            assert_eq!(element_bytes(text), (writer.bytes.len() + 1) - before);
         }
-        assert_eq!(writer.count(), texts.len());
-        let (size, blob) = (writer.size(), writer.finish());
+        assert_eq!(writer.count, texts.len());
+        let (size, blob) = ((writer.bytes.len() + 1), writer.finish());
         assert_eq!(size, blob.len());
         let mut buffer = itoa::Buffer::new();
         let mut elements = Listpack::new(&blob).unwrap();

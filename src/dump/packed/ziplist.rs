@@ -19,7 +19,7 @@ const LONG_LENGTH: u8 = 254;
 
 /// The elements of a ziplist.
 #[derive(Clone, Debug)]
-pub struct Ziplist<'a> {
+pub(crate) struct Ziplist<'a> {
     /// The elements that were not read yet.
     rest: &'a [u8],
     /// The number of elements in the header.
@@ -41,7 +41,7 @@ impl<'a> Ziplist<'a> {
     ///
     /// [`DecodeError::Invalid`] if `blob` is not as long as it says, has no terminator, or its last element
     /// lies outside.
-    pub fn new(blob: &'a [u8]) -> Result<Ziplist<'a>, DecodeError> {
+    pub(crate) fn new(blob: &'a [u8]) -> Result<Ziplist<'a>, DecodeError> {
         Ziplist::open(blob).ok_or(CORRUPT)
     }
 

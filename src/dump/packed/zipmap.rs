@@ -15,7 +15,7 @@ const LONG: u8 = 254;
 
 /// The fields of a zipmap and their values.
 #[derive(Clone, Debug)]
-pub struct Zipmap<'a> {
+pub(crate) struct Zipmap<'a> {
     /// The fields that were not read yet.
     rest: &'a [u8],
     /// The number of fields, where it is known.
@@ -30,7 +30,7 @@ impl<'a> Zipmap<'a> {
     /// # Errors
     ///
     /// [`DecodeError::Invalid`] if `blob` has no terminator, or no number of fields.
-    pub fn new(blob: &'a [u8]) -> Result<Zipmap<'a>, DecodeError> {
+    pub(crate) fn new(blob: &'a [u8]) -> Result<Zipmap<'a>, DecodeError> {
         let mut rest = blob.strip_suffix(&[TERMINATOR]).ok_or(CORRUPT)?;
         let announced = match byte(&mut rest).ok_or(CORRUPT)? {
             TERMINATOR => return Err(CORRUPT),

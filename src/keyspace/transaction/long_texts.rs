@@ -217,7 +217,7 @@ impl Transaction<'_> {
 
 /// Copies into the output what is missing in it, for a caller that holds no lock.
 #[inline(always)]
-pub fn complete(out: &mut Vec<u8>, missed: Vec<Missed>) {
+pub(crate) fn complete(out: &mut Vec<u8>, missed: Vec<Missed>) {
     if !missed.is_empty() {
         fill(out, missed);
     }

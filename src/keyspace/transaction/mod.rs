@@ -42,10 +42,10 @@ use crate::values::{Content, HASH_KIND, Type, Value, WrongType};
 
 use long_texts::Prepared;
 
-pub use everything::{Everything, NotEverything};
-pub use holding::Missing;
-pub use reading::Facts;
-pub use walking::{HoldsSome, Walk};
+pub(crate) use everything::{Everything, NotEverything};
+pub(crate) use holding::Missing;
+pub(crate) use reading::Facts;
+pub(crate) use walking::{HoldsSome, Walk};
 pub use writing::Expiry;
 
 /// Locked shards, and the moment at which the transaction looks at everything in them.

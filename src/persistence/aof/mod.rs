@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-pub use manifest::{Manifest, Part, Place};
-pub use reader::{AofReader, Damage, hidden_request};
+pub(crate) use manifest::{Manifest, Part, Place};
+pub(crate) use reader::{AofReader, Damage, hidden_request};
 use writer::{Output, UNWRITTEN_BYTES_MAX};
 
 use super::RETRY_DELAY;

@@ -31,7 +31,7 @@ const DIVISIBLE: [(&[u8], usize); 5] =
 
 /// Why there is no request.
 #[derive(Debug)]
-pub enum Damage {
+pub(crate) enum Damage {
     /// The file ends within a request.
     Torn,
     /// The bytes are no request.
@@ -47,7 +47,7 @@ impl From<io::Error> for Damage {
 }
 
 /// A log that is being read.
-pub struct AofReader<R> {
+pub(crate) struct AofReader<R> {
     input: R,
     offset: u64,
     /// Offset of the last request, behind its annotations.
@@ -71,7 +71,7 @@ struct Rest {
 
 impl<R: BufRead> AofReader<R> {
     /// Reads `input`, which begins at this offset of the file.
-    pub fn new(input: R, offset: u64) -> AofReader<R> {
+    pub(crate) fn new(input: R, offset: u64) -> AofReader<R> {
         AofReader {
             input,
             offset,
@@ -85,27 +85,27 @@ impl<R: BufRead> AofReader<R> {
     }
 
     /// Bytes of the file that have been read.
-    pub fn offset(&self) -> u64 {
+    pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
     /// Offset of the last request that was read, or that could not be read.
-    pub fn request_at(&self) -> u64 {
+    pub(crate) fn request_at(&self) -> u64 {
         self.request_at
     }
 
     /// The largest fencing number seen so far; 0 if the log has none.
-    pub fn fencing(&self) -> u64 {
+    pub(crate) fn fencing(&self) -> u64 {
         self.fencing
     }
 
     /// The fencing number of the lock that the last request writes, if it writes one.
-    pub fn fence(&self) -> Option<u64> {
+    pub(crate) fn fence(&self) -> Option<u64> {
         self.fence
     }
 
     /// Whether the next request has the rest of the one that was just read: the two are one request.
-    pub fn is_divided(&self) -> bool {
+    pub(crate) fn is_divided(&self) -> bool {
         self.rest.is_some()
     }
 
@@ -114,7 +114,7 @@ impl<R: BufRead> AofReader<R> {
     /// # Errors
     ///
     /// [`Damage`]. Nothing can be read after it.
-    pub fn next(&mut self, request: &mut OwnedRequest) -> Result<bool, Damage> {
+    pub(crate) fn next(&mut self, request: &mut OwnedRequest) -> Result<bool, Damage> {
         request.clear();
         self.fence = None;
         if let Some(Rest { head, arguments }) = self.rest.take() {
@@ -229,7 +229,11 @@ fn head_if_divisible(request: &OwnedRequest) -> Option<OwnedRequest> {
 /// # Errors
 ///
 /// If the file cannot be read.
-pub fn hidden_request(path: &Path, at: u64, is_known: impl Fn(&[u8]) -> bool) -> io::Result<Option<u64>> {
+pub(crate) fn hidden_request(
+    path: &Path,
+    at: u64,
+    is_known: impl Fn(&[u8]) -> bool,
+) -> io::Result<Option<u64>> {
     const WINDOW_BYTES: usize = 1 << 20;
     /// Bytes to look at: more than the beginning of a request up to the end of its name.
     const HEAD_BYTES: usize = 128;

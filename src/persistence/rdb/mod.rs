@@ -9,7 +9,7 @@
 mod reader;
 mod writer;
 
-pub use reader::{Item, ReadError, Reader};
+pub use reader::{Item, Reader};
 pub use writer::{Form, Writer};
 
 /// The beginning of a file; four digits of the version follow.
@@ -22,7 +22,7 @@ const HEADER_BYTES: usize = 9;
 const VERSION_WITH_CHECKSUM: u16 = 5;
 
 /// Whether bytes begin a snapshot.
-pub fn is_snapshot(bytes: &[u8]) -> bool {
+pub(crate) fn is_snapshot(bytes: &[u8]) -> bool {
     bytes.starts_with(SIGNATURE) || bytes.starts_with(SIGNATURE_OF_VALKEY)
 }
 

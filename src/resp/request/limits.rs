@@ -3,9 +3,9 @@
 use std::fmt;
 
 /// An inline request, or the line that holds a length, in bytes. Redis: `PROTO_INLINE_MAX_SIZE`.
-pub const LINE_BYTES_MAX: usize = 64 << 10;
+pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
 /// The arguments of one request. What Redis documents as its limit; each takes eight bytes here once it came.
-pub const ARGUMENTS_MAX: usize = 1 << 20;
+pub(crate) const ARGUMENTS_MAX: usize = 1 << 20;
 
 /// What a client may send. Two of the limits are tighter before it has authenticated.
 #[derive(Clone, Copy, Debug)]

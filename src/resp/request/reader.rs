@@ -18,7 +18,7 @@ use crate::resp::number::parse_integer;
 /// The longest header line that can hold an acceptable number: a sign, 19 digits, and a type byte.
 const NUMBER_LINE_BYTES_MAX: usize = 21;
 /// Requests that are read before the first of them is executed: the misses of the cache of so many overlap.
-pub const READ_AHEAD_MAX: usize = 64;
+pub(crate) const READ_AHEAD_MAX: usize = 64;
 /// Arguments whose places are kept from one batch of requests to the next; beyond, the memory is given back.
 const SPANS_KEPT_MAX: usize = 4 * READ_AHEAD_MAX;
 /// The same for bytes of inline requests.

@@ -3,7 +3,7 @@
 use super::{ProtocolError, Span};
 
 /// The words of a line of any length. `None` if the quotes do not match.
-pub fn words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+pub(crate) fn words(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     // Positions have 32 bits, and a word is never longer than what it is made of.
     u32::try_from(line.len()).ok()?;
     let (mut source, mut spans) = (Vec::new(), Vec::new());

@@ -10,7 +10,7 @@ use crate::values::tree::{ExpiringMap, Map};
 
 /// The condition for a change of a field's expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub(crate) enum Condition {
     /// The field has no expiry.
     HasNone,
     /// The field has an expiry.
@@ -23,7 +23,7 @@ pub enum Condition {
 
 impl Condition {
     /// Whether it holds for a field that expires at one moment, or never, and for another moment.
-    pub fn is_met(self, current_ms: Option<u64>, new_ms: u64) -> bool {
+    pub(crate) fn is_met(self, current_ms: Option<u64>, new_ms: u64) -> bool {
         match self {
             Condition::HasNone => current_ms.is_none(),
             Condition::HasOne => current_ms.is_some(),

@@ -16,7 +16,7 @@ use crate::values::pairs::{self, Pairs};
 use crate::values::tree::Map;
 use crate::values::{Content, HASH_KIND, Limit, Structure, Type, TypeFacts};
 
-pub use changing::Condition;
+pub(crate) use changing::Condition;
 use stored::{load, log, rdb_type, save};
 
 /// The type of hashes.
@@ -41,7 +41,7 @@ impl Type for Hash {
 }
 
 /// The facts about hashes.
-pub const FACTS: TypeFacts = TypeFacts {
+pub(crate) const FACTS: TypeFacts = TypeFacts {
     name: "hash",
     kind: HASH_KIND,
     events: EventClass::HASH,

@@ -9,7 +9,7 @@ use crate::values::{Limit, Structure};
 
 /// A list that is being made.
 #[derive(Debug)]
-pub struct NewList<'p> {
+pub(crate) struct NewList<'p> {
     packer: Packer<'p>,
     limit: Limit,
     /// All elements, once there are too many for the packed form.
@@ -18,12 +18,12 @@ pub struct NewList<'p> {
 
 impl<'p> NewList<'p> {
     /// Begins a list in an empty buffer, which gets the packed elements up to a limit.
-    pub fn begin(packed: &'p mut Vec<u8>, limit: Limit) -> NewList<'p> {
+    pub(crate) fn begin(packed: &'p mut Vec<u8>, limit: Limit) -> NewList<'p> {
         NewList { packer: Packer::begin(packed), limit, large: None }
     }
 
     /// Adds an element at the tail.
-    pub fn push(&mut self, element: &[u8]) {
+    pub(crate) fn push(&mut self, element: &[u8]) {
         if self.large.is_none() && !self.fits(element) {
             self.large = Some(unpacked(self.packer.packed()));
         }
@@ -42,17 +42,12 @@ impl<'p> NewList<'p> {
     }
 
     /// The number of elements.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.large.as_ref().map_or(self.packer.count(), Sequence::len)
     }
 
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The structure of the list, if the buffer does not hold it.
-    pub fn finish(self) -> Option<Structure> {
+    pub(crate) fn finish(self) -> Option<Structure> {
         self.large.map(Structure::Sequence)
     }
 }

@@ -23,8 +23,8 @@ use crate::values::packed::{self, COUNT_MAX, Strings};
 use crate::values::tree::{Records, Sequence};
 use crate::values::{Content, LIST_KIND, Limit, Type, TypeFacts};
 
-pub use changing::Beside;
-pub use gathering::NewList;
+pub(crate) use changing::Beside;
+pub(crate) use gathering::NewList;
 
 /// The most bytes of a packed list.
 const PACKED_BYTES_MAX: usize = 1 << 10;
@@ -56,7 +56,7 @@ fn node_limit(size: i64) -> Limit {
 }
 
 /// The facts about lists.
-pub const FACTS: TypeFacts = TypeFacts {
+pub(crate) const FACTS: TypeFacts = TypeFacts {
     name: "list",
     kind: LIST_KIND,
     events: EventClass::LIST,
@@ -73,7 +73,7 @@ pub const FACTS: TypeFacts = TypeFacts {
 };
 
 /// The limit by which lists are divided in files: Redis's default.
-pub const NODE_LIMIT: Limit = Limit { entries: usize::MAX, bytes: 8 << 10, integers: 0 };
+pub(crate) const NODE_LIMIT: Limit = Limit { entries: usize::MAX, bytes: 8 << 10, integers: 0 };
 
 /// One of the two ends of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

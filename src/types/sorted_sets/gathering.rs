@@ -15,7 +15,7 @@ use crate::values::{Limit, Structure};
 
 /// Members with scores, in the order in which they came until they are [sorted](Gathering::sort).
 #[derive(Debug, Default)]
-pub struct Gathering {
+pub(crate) struct Gathering {
     /// All members, one behind the other.
     bytes: Vec<u8>,
     members: Vec<Member>,
@@ -34,14 +34,14 @@ struct Member {
 
 impl Gathering {
     /// A gathering with room for `members`. The caller has counted them.
-    pub fn with_room(members: usize) -> Gathering {
+    pub(crate) fn with_room(members: usize) -> Gathering {
         let hasher = RandomState::default();
         let positions = HashTable::with_capacity(members);
         Gathering { members: Vec::with_capacity(members), positions, hasher, ..Gathering::default() }
     }
 
     /// Inserts a member with its score; returns false if it is there already.
-    pub fn insert(&mut self, member: &[u8], score: f64) -> bool {
+    pub(crate) fn insert(&mut self, member: &[u8], score: f64) -> bool {
         let mut is_new = true;
         self.merge(member, score, |before| {
             is_new = false;
@@ -52,7 +52,7 @@ impl Gathering {
 
     /// Inserts a member with its score. A member that is there gets the score that the function makes of its
     /// own.
-    pub fn merge(&mut self, member: &[u8], score: f64, change: impl FnOnce(f64) -> f64) {
+    pub(crate) fn merge(&mut self, member: &[u8], score: f64, change: impl FnOnce(f64) -> f64) {
         let Gathering { bytes, members, positions, hasher, .. } = self;
         let hash = hasher.hash_one(member);
         if let Some(position) = positions.find(hash, |position| members[*position].of(bytes) == member) {
@@ -67,24 +67,19 @@ impl Gathering {
     }
 
     /// Appends a member that is not there, of which the caller is sure. It will not be found.
-    pub fn add(&mut self, member: &[u8], score: f64) {
+    pub(crate) fn add(&mut self, member: &[u8], score: f64) {
         self.members.push(Member { start: self.bytes.len(), length: member.len(), score });
         self.bytes.extend_from_slice(member);
         self.longest = self.longest.max(member.len());
     }
 
     /// The number of members.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there are no members.
-    pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
-    }
-
     /// Sorts the members, and ends the gathering: nothing can be found from here on.
-    pub fn sort(&mut self) {
+    pub(crate) fn sort(&mut self) {
         self.positions = HashTable::new();
         let bytes = &self.bytes;
         let order = |one: &Member, other: &Member| {
@@ -96,12 +91,12 @@ impl Gathering {
     }
 
     /// The members with their scores.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], f64)> + Clone {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], f64)> + Clone {
         self.members.iter().map(|member| (member.of(&self.bytes), member.score))
     }
 
     /// Makes the sorted set: packs it into an empty buffer, or returns it if it is large.
-    pub fn finish(mut self, limit: Limit, value: &mut Vec<u8>) -> Option<Structure> {
+    pub(crate) fn finish(mut self, limit: Limit, value: &mut Vec<u8>) -> Option<Structure> {
         self.sort();
         if !limit.allows(self.len(), self.longest, self.bytes.len()) {
             let mut ranking = Structure::ranking();

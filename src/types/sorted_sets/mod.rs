@@ -6,9 +6,9 @@
 //! scores, members or ranks is a range of positions ([`ranges`]), and whatever reads or removes a range needs
 //! only these.
 
-pub mod gathering;
-pub mod ranges;
-pub mod score;
+pub(crate) mod gathering;
+pub(crate) mod ranges;
+pub(crate) mod score;
 
 mod changing;
 mod packing;
@@ -48,7 +48,7 @@ impl Type for SortedSet {
 }
 
 /// The facts about sorted sets.
-pub const FACTS: TypeFacts = TypeFacts {
+pub(crate) const FACTS: TypeFacts = TypeFacts {
     name: "zset",
     kind: SORTED_SET_KIND,
     events: EventClass::SORTED_SET,

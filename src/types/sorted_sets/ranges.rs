@@ -6,7 +6,7 @@ use super::{SortedSetView, score};
 
 /// A range of members, as a request states it.
 #[derive(Clone, Copy, Debug)]
-pub enum Bounds<'a> {
+pub(crate) enum Bounds<'a> {
     /// By rank, from the first to the last. A rank below zero counts from the end.
     Ranks(i64, i64),
     /// By score, from the lowest to the highest.
@@ -17,7 +17,7 @@ pub enum Bounds<'a> {
 
 /// An end of a range.
 #[derive(Clone, Copy, Debug)]
-pub struct End<T> {
+pub(crate) struct End<T> {
     value: T,
     /// Whether the range is without the value itself.
     is_exclusive: bool,
@@ -25,7 +25,7 @@ pub struct End<T> {
 
 /// An end of a range of members.
 #[derive(Clone, Copy, Debug)]
-pub enum Edge<'a> {
+pub(crate) enum Edge<'a> {
     /// In front of all members: `-`.
     Lowest,
     /// Behind all members: `+`.
@@ -36,7 +36,7 @@ pub enum Edge<'a> {
 
 impl End<f64> {
     /// Reads an end of a range of scores: a number, behind `(` if the range is without it.
-    pub fn parse(text: &[u8]) -> Option<End<f64>> {
+    pub(crate) fn parse(text: &[u8]) -> Option<End<f64>> {
         let (number, is_exclusive) = match text {
             [b'(', number @ ..] => (number, true),
             _ => (text, false),
@@ -47,7 +47,7 @@ impl End<f64> {
 
 impl<'a> Edge<'a> {
     /// Reads an end of a range of members: `-`, `+`, or a member behind `[` or `(`.
-    pub fn parse(text: &'a [u8]) -> Option<Edge<'a>> {
+    pub(crate) fn parse(text: &'a [u8]) -> Option<Edge<'a>> {
         match text {
             // Redis looks for the end of a C string here.
             [b'-'] | [b'-', 0, ..] => Some(Edge::Lowest),
@@ -72,7 +72,7 @@ impl<'a> Edge<'a> {
 
 impl Bounds<'_> {
     /// The positions of the members in the range.
-    pub fn positions(self, set: SortedSetView<'_>) -> Range<usize> {
+    pub(crate) fn positions(self, set: SortedSetView<'_>) -> Range<usize> {
         let len = set.len();
         let (start, end) = match self {
             Bounds::Ranks(first, last) => {

@@ -15,7 +15,7 @@ const DIGITS: usize = 17;
 const EXPONENT_DIGITS_MAX: usize = 6;
 
 /// Reads a score of a request. `None` if the text is no number, or the number is too large or too small.
-pub fn parse(text: &[u8]) -> Option<f64> {
+pub(crate) fn parse(text: &[u8]) -> Option<f64> {
     let is_plain = text.first().is_some_and(|first| !is_blank(first));
     let read = read(text).filter(|read| is_plain && read.length == text.len())?;
     (!read.is_out_of_range && !read.score.is_nan()).then_some(read.score)
@@ -23,13 +23,13 @@ pub fn parse(text: &[u8]) -> Option<f64> {
 
 /// Reads the end of a range of scores, which is less strict: blanks may stand in front, an empty text is 0,
 /// and a number that is too large is infinite. A zero byte ends the text.
-pub fn parse_end(text: &[u8]) -> Option<f64> {
+pub(crate) fn parse_end(text: &[u8]) -> Option<f64> {
     read_all(text).map(|read| read.score)
 }
 
 /// Reads a number by which SORT sorts: like the end of a range, but the number must fit. In C, a number that
 /// is so close to 0 that it loses digits does not fit either.
-pub fn parse_weight(text: &[u8]) -> Option<f64> {
+pub(crate) fn parse_weight(text: &[u8]) -> Option<f64> {
     let read = read_all(text)?;
     (!read.is_out_of_range && !read.score.is_subnormal()).then_some(read.score)
 }
@@ -45,13 +45,13 @@ fn read_all(text: &[u8]) -> Option<Read> {
 }
 
 /// Prints a score with all digits.
-pub fn write(text: &mut Vec<u8>, score: f64) {
+pub(crate) fn write(text: &mut Vec<u8>, score: f64) {
     write_general(text, score, DIGITS);
 }
 
 /// Prints a score as DUMP of Redis 7.0 has it if a sorted set is small: there a whole number is an
 /// integer, even one with more digits than a printed score has.
-pub fn write_packed(text: &mut Vec<u8>, score: f64) {
+pub(crate) fn write_packed(text: &mut Vec<u8>, score: f64) {
     /// Redis: the bounds of `double2ll`.
     const INTEGER_MAX: f64 = (1_i64 << 62) as f64;
     let integer = score as i64;

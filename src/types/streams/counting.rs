@@ -9,14 +9,14 @@ use crate::values::tree::ledger::{EntryId, Group};
 
 /// Whether an entry may have been deleted that was neither in front of an ID nor in front of `first`, the ID
 /// of the stream's first entry.
-pub fn has_gaps_from(stream: &Ledger, first: Option<EntryId>, id: EntryId) -> bool {
+pub(crate) fn has_gaps_from(stream: &Ledger, first: Option<EntryId>, id: EntryId) -> bool {
     let deleted = stream.max_deleted_id;
     deleted != EntryId::ZERO && first.is_some_and(|first| first <= deleted) && id <= deleted
 }
 
 /// The number of all entries, in the life of a stream, up to an ID, if it is known. `first` is the ID of the
 /// stream's first entry.
-pub fn entries_up_to(stream: &Ledger, first: Option<EntryId>, id: EntryId) -> Option<u64> {
+pub(crate) fn entries_up_to(stream: &Ledger, first: Option<EntryId>, id: EntryId) -> Option<u64> {
     let (added, len) = (stream.entries_added, stream.len() as u64);
     if added == 0 {
         return Some(0);
@@ -37,7 +37,7 @@ pub fn entries_up_to(stream: &Ledger, first: Option<EntryId>, id: EntryId) -> Op
 }
 
 /// How many entries a group has not read yet, if that is known.
-pub fn lag(stream: &Ledger, first: Option<EntryId>, group: &Group) -> Option<i64> {
+pub(crate) fn lag(stream: &Ledger, first: Option<EntryId>, group: &Group) -> Option<i64> {
     if stream.entries_added == 0 {
         return Some(0);
     }

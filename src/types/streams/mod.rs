@@ -3,7 +3,7 @@
 //! A stream is a [`Ledger`] from its first entry on: one entry takes some 500 bytes, a tenth of what Redis
 //! takes. It stays when its last entry is deleted, since its IDs must continue where they ended.
 
-pub mod counting;
+pub(crate) mod counting;
 
 mod changing;
 mod stored;
@@ -34,7 +34,7 @@ impl Type for Stream {
 }
 
 /// The facts about streams.
-pub const FACTS: TypeFacts = TypeFacts {
+pub(crate) const FACTS: TypeFacts = TypeFacts {
     name: "stream",
     kind: STREAM_KIND,
     events: EventClass::STREAM,

@@ -24,15 +24,15 @@ use crate::dump::strings::DecodeError;
 use block::{Block, Entries};
 use blocks::{Blocks, Place};
 
-pub use block::{Entry, Fields};
-pub use delivery::Delivery;
-pub use group::{Consumer, Group};
-pub use id::{EntryId, ID_TEXT_BYTES_MAX};
-pub use producers::{MESSAGES, Message, Producers, SECONDS};
-pub use trimming::{Keep, References, Trim};
+pub(crate) use block::Entry;
+pub(crate) use delivery::Delivery;
+pub(crate) use group::{Consumer, Group};
+pub(crate) use id::{EntryId, ID_TEXT_BYTES_MAX};
+pub(crate) use producers::{MESSAGES, Message, Producers, SECONDS};
+pub(crate) use trimming::{Keep, References, Trim};
 
 /// Bytes of a block at most, whatever the limits are. Redis: `STREAM_LISTPACK_MAX_SIZE`.
-pub const BLOCK_BYTES_MAX: usize = 1 << 30;
+pub(crate) const BLOCK_BYTES_MAX: usize = 1 << 30;
 
 /// Entries, and the groups that read them.
 #[derive(Clone, Debug, Default)]

@@ -12,7 +12,7 @@
 //! emptied, which can be freed in small steps. They know no types, no keys and no time, and they take chance
 //! as an argument.
 
-pub mod ledger;
+pub(crate) mod ledger;
 
 mod expiring;
 mod map;
@@ -21,9 +21,10 @@ mod ranking;
 mod remains;
 mod sequence;
 
-pub use expiring::ExpiringMap;
-pub use ledger::Ledger;
+pub(crate) use expiring::ExpiringMap;
+pub(crate) use ledger::Ledger;
 pub use map::Map;
 pub use ranking::Ranking;
 pub use remains::Remains;
-pub use sequence::{Records, Sequence};
+pub(crate) use sequence::Records;
+pub use sequence::Sequence;

@@ -26,7 +26,7 @@ pub(in crate::keyspace) mod lens;
 pub(in crate::keyspace) mod losses;
 pub(in crate::keyspace) mod news;
 pub(in crate::keyspace) mod recording;
-pub mod records;
+pub(crate) mod records;
 pub(in crate::keyspace) mod surveys;
 pub(in crate::keyspace) mod targets;
 pub(in crate::keyspace) mod watching;

@@ -21,7 +21,7 @@ pub(in crate::keyspace) enum Replaced {
 }
 
 /// Selects a database, unless the reader has already selected it.
-pub fn select(out: &mut Vec<u8>, current: &mut Option<usize>, database: usize) {
+pub(crate) fn select(out: &mut Vec<u8>, current: &mut Option<usize>, database: usize) {
     if *current != Some(database) {
         *current = Some(database);
         request(out, &[b"SELECT", number(database as u64, &mut itoa::Buffer::new())]);
@@ -29,20 +29,20 @@ pub fn select(out: &mut Vec<u8>, current: &mut Option<usize>, database: usize) {
 }
 
 /// The beginning of the annotation with the fencing number of the last holder of a lock.
-pub const FENCING: &[u8] = b"#KEYFAST-FENCING:";
+pub(crate) const FENCING: &[u8] = b"#KEYFAST-FENCING:";
 
 /// Appends that annotation.
-pub fn fencing(out: &mut Vec<u8>, last: u64) {
+pub(crate) fn fencing(out: &mut Vec<u8>, last: u64) {
     out.extend_from_slice(FENCING);
     out.extend_from_slice(number(last, &mut itoa::Buffer::new()));
     out.extend_from_slice(b"\r\n");
 }
 
 /// The beginning of the annotation with the fencing number of the lock that the next request writes.
-pub const FENCE: &[u8] = b"#KEYFAST-LOCK:";
+pub(crate) const FENCE: &[u8] = b"#KEYFAST-LOCK:";
 
 /// Appends that annotation, if the key is a lock with a number.
-pub fn fence(out: &mut Vec<u8>, fence: Option<u64>) {
+pub(crate) fn fence(out: &mut Vec<u8>, fence: Option<u64>) {
     if let Some(fence) = fence {
         out.extend_from_slice(FENCE);
         out.extend_from_slice(number(fence, &mut itoa::Buffer::new()));
@@ -55,7 +55,12 @@ pub fn fence(out: &mut Vec<u8>, fence: Option<u64>) {
 /// # Errors
 ///
 /// The errors of the sink.
-pub fn set(sink: &mut dyn Sink, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> io::Result<()> {
+pub(crate) fn set(
+    sink: &mut dyn Sink,
+    key: &[u8],
+    value: &[u8],
+    expires_at_ms: Option<u64>,
+) -> io::Result<()> {
     let out = sink.buffer();
     header(out, b'*', if expires_at_ms.is_some() { 5 } else { 3 });
     word(out, b"SET");
@@ -74,7 +79,7 @@ pub fn set(sink: &mut dyn Sink, key: &[u8], value: &[u8], expires_at_ms: Option<
 /// # Errors
 ///
 /// The errors of the sink.
-pub fn collection<Part: AsRef<[u8]>, const PARTS: usize>(
+pub(crate) fn collection<Part: AsRef<[u8]>, const PARTS: usize>(
     sink: &mut dyn Sink,
     key: &[u8],
     name: &str,
@@ -114,7 +119,7 @@ pub fn collection<Part: AsRef<[u8]>, const PARTS: usize>(
 /// # Errors
 ///
 /// The errors of the sink.
-pub fn field_expiries<'f>(
+pub(crate) fn field_expiries<'f>(
     sink: &mut dyn Sink,
     key: &[u8],
     fields: impl Iterator<Item = (&'f [u8], u64)>,
@@ -143,7 +148,7 @@ pub fn field_expiries<'f>(
 }
 
 /// Loads a library of functions, and replaces one of the same name.
-pub fn library(out: &mut Vec<u8>, code: &[u8]) {
+pub(crate) fn library(out: &mut Vec<u8>, code: &[u8]) {
     request(out, &[b"FUNCTION", b"LOAD", b"REPLACE", code]);
 }
 
@@ -155,7 +160,7 @@ pub(in crate::keyspace) fn copy(out: &mut Vec<u8>, source: &[u8], target_databas
 }
 
 /// Makes a key expire at a moment, in milliseconds since 1970, or never.
-pub fn expiry(out: &mut Vec<u8>, key: &[u8], expires_at_ms: Option<u64>) {
+pub(crate) fn expiry(out: &mut Vec<u8>, key: &[u8], expires_at_ms: Option<u64>) {
     match expires_at_ms {
         None => request(out, &[b"PERSIST", key]),
         Some(at_ms) => request(out, &[b"PEXPIREAT", key, number(at_ms, &mut itoa::Buffer::new())]),
@@ -259,7 +264,7 @@ impl<'k> Recorder<'k> {
 }
 
 /// Appends any request.
-pub fn request(out: &mut Vec<u8>, arguments: &[&[u8]]) {
+pub(crate) fn request(out: &mut Vec<u8>, arguments: &[&[u8]]) {
     words(out, arguments.iter().copied());
 }
 

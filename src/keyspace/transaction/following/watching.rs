@@ -13,16 +13,16 @@ use crate::keyspace::transaction::Transaction;
 
 /// Whether a watched key has changed. A client and the keys that it watches share it.
 #[derive(Debug, Default)]
-pub struct Mark(AtomicBool);
+pub(crate) struct Mark(AtomicBool);
 
 impl Mark {
     /// Notes that a watched key has changed.
-    pub fn set(&self) {
+    pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Release);
     }
 
     /// Whether a watched key has changed.
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }

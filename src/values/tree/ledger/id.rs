@@ -1,7 +1,7 @@
 //! The IDs of entries: a moment in milliseconds, and a number within it.
 
 /// Bytes of an ID as clients see it, at most: two numbers of 64 bits.
-pub const ID_TEXT_BYTES_MAX: usize = 41;
+pub(crate) const ID_TEXT_BYTES_MAX: usize = 41;
 
 /// The ID of an entry. The order of IDs is the order of the entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -21,9 +21,9 @@ use crate::allocator::taken_bytes;
 static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(1));
 
 /// For how many seconds messages may be remembered.
-pub const SECONDS: RangeInclusive<u64> = 1..=86_400;
+pub(crate) const SECONDS: RangeInclusive<u64> = 1..=86_400;
 /// How many messages of a producer may be remembered.
-pub const MESSAGES: RangeInclusive<u64> = 1..=10_000;
+pub(crate) const MESSAGES: RangeInclusive<u64> = 1..=10_000;
 /// Messages whose time is over that leave with each change at most.
 const FORGOTTEN_AT_ONCE_MAX: usize = 1000;
 
