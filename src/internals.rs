@@ -1,5 +1,5 @@
-//! What the program, the tests and the benchmarks use of the inside, by its paths. This is no part of the API:
-//! it changes at any time.
+//! What the program, the tests and the benchmarks use of the inside, by its paths. This is no part of the
+//! interface: it changes at any time.
 
 #![allow(missing_docs)]
 
