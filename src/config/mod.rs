@@ -76,7 +76,7 @@ pub struct Parameter {
     /// Whether CONFIG GET returns it only if its whole name is asked for, and no pattern.
     pub is_hidden: bool,
     /// The field that holds its value, if it has an effect.
-    place: Place,
+    field: Field,
 }
 
 /// Which server had a parameter first.
@@ -116,23 +116,16 @@ pub enum Owner {
     Instance,
 }
 
-/// Where a parameter's value is stored.
+/// The field in which a parameter's value is stored, for the code that needs the value to read.
 #[derive(Clone, Copy, Debug)]
-enum Place {
-    /// In a field, which the code that needs the value reads.
-    Field(for<'a> fn(&'a Config) -> Field<'a>),
-    /// In the list of values that have no effect.
+enum Field {
+    Integer(fn(&Config) -> &Integer),
+    Flag(fn(&Config) -> &Flag),
+    Text(fn(&Config) -> &Text),
+    Limits(fn(&Config) -> &OutputLimits),
+    Choice(fn(&Config) -> &Choice),
+    /// None: it is in the list of values that have no effect.
     Inert,
-}
-
-/// A place for one parameter's value.
-#[derive(Clone, Copy, Debug)]
-enum Field<'a> {
-    Integer(&'a Integer),
-    Flag(&'a Flag),
-    Text(&'a Text),
-    Limits(&'a OutputLimits),
-    Choice(&'a Choice),
 }
 
 /// A value that a parameter takes, checked and ready to be stored.
@@ -176,8 +169,33 @@ impl Parameter {
         is_essential: false,
         is_secret: false,
         is_hidden: false,
-        place: Place::Inert,
+        field: Field::Inert,
     };
+
+    /// A parameter that is a number in this field.
+    const fn integer(field: fn(&Config) -> &Integer) -> Parameter {
+        Parameter { field: Field::Integer(field), ..Parameter::DEFAULTS }
+    }
+
+    /// A parameter that is `yes` or `no` in this field.
+    const fn flag(field: fn(&Config) -> &Flag) -> Parameter {
+        Parameter { kind: Kind::Flag, field: Field::Flag(field), ..Parameter::DEFAULTS }
+    }
+
+    /// A parameter that is a text in this field.
+    const fn text(field: fn(&Config) -> &Text) -> Parameter {
+        Parameter { field: Field::Text(field), ..Parameter::DEFAULTS }
+    }
+
+    /// A parameter that is a word of several, in this field.
+    const fn choice(field: fn(&Config) -> &Choice) -> Parameter {
+        Parameter { field: Field::Choice(field), ..Parameter::DEFAULTS }
+    }
+
+    /// A parameter that limits the output of clients, in this field.
+    const fn limits(field: fn(&Config) -> &OutputLimits) -> Parameter {
+        Parameter { kind: Kind::Limits, field: Field::Limits(field), ..Parameter::DEFAULTS }
+    }
 
     /// The parameter with this name or alias, in any case of letters.
     pub fn named(name: &[u8]) -> Option<&'static Parameter> {
@@ -192,7 +210,7 @@ impl Parameter {
 
     /// Whether its value has no effect.
     pub fn is_inert(&self) -> bool {
-        matches!(self.place, Place::Inert)
+        matches!(self.field, Field::Inert)
     }
 
     /// What a number that it takes counts; empty if that is nothing in particular.
@@ -241,18 +259,16 @@ impl Parameter {
 
     /// The current value, as CONFIG GET prints it.
     pub fn print(&self, config: &Config) -> Vec<u8> {
-        match self.place {
-            Place::Inert => match config.inert.get(self.name) {
+        match self.field {
+            Field::Inert => match config.inert.get(self.name) {
                 Some(value) => self.kind.print(&value),
                 None => self.print_default(),
             },
-            Place::Field(field) => match field(config) {
-                Field::Integer(field) => self.kind.print(&Value::Integer(field.get())),
-                Field::Flag(field) => self.kind.print(&Value::Flag(field.get())),
-                Field::Text(field) => field.get().to_vec(),
-                Field::Limits(field) => field.print().into_bytes(),
-                Field::Choice(field) => self.kind.print(&Value::Choice(field.get())),
-            },
+            Field::Integer(field) => self.kind.print(&Value::Integer(field(config).get())),
+            Field::Flag(field) => self.kind.print(&Value::Flag(field(config).get())),
+            Field::Text(field) => field(config).get().to_vec(),
+            Field::Limits(field) => field(config).print().into_bytes(),
+            Field::Choice(field) => self.kind.print(&Value::Choice(field(config).get())),
         }
     }
 
@@ -283,11 +299,8 @@ impl Config {
 
     /// The value of a parameter that is a whole number; 0 if there is no such parameter.
     pub fn integer(&self, name: &str) -> i64 {
-        match Parameter::named(name.as_bytes()).map(|parameter| &parameter.place) {
-            Some(Place::Field(field)) => match field(self) {
-                Field::Integer(integer) => integer.get(),
-                _ => 0,
-            },
+        match Parameter::named(name.as_bytes()).map(|parameter| parameter.field) {
+            Some(Field::Integer(field)) => field(self).get(),
             _ => 0,
         }
     }
@@ -340,15 +353,15 @@ impl Config {
     /// Stores a value.
     pub fn store(&self, checked: Checked) {
         let Checked { parameter, value } = checked;
-        let Place::Field(field) = parameter.place else { return self.inert.set(parameter.name, value) };
-        match (field(self), value) {
-            (Field::Integer(field), Value::Integer(value)) => field.set(value),
-            (Field::Flag(field), Value::Flag(value)) => field.set(value),
-            (Field::Text(field), Value::Text(value)) => field.set(value),
+        match (parameter.field, value) {
+            (Field::Inert, value) => self.inert.set(parameter.name, value),
+            (Field::Integer(field), Value::Integer(value)) => field(self).set(value),
+            (Field::Flag(field), Value::Flag(value)) => field(self).set(value),
+            (Field::Text(field), Value::Text(value)) => field(self).set(value),
             (Field::Limits(field), Value::Limits(limits)) => {
-                limits.into_iter().for_each(|(class, limit)| field.set(class, limit));
+                limits.into_iter().for_each(|(class, limit)| field(self).set(class, limit));
             }
-            (Field::Choice(field), Value::Choice(value)) => field.set(value),
+            (Field::Choice(field), Value::Choice(value)) => field(self).set(value),
             (_, value) => unreachable!("{} is not a {value:?}", parameter.name),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::REDIS_VERSION;
 
-use super::super::{Changes, Field, Kind, Origin, Owner, Parameter, Place};
+use super::super::{Changes, Kind, Origin, Owner, Parameter};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
@@ -11,8 +11,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "10000",
         kind: Kind::Integer { min: 1, max: u32::MAX as i64 },
         unit: "clients",
-        place: Place::Field(|config| Field::Integer(&config.maxclients)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.maxclients)
     },
     Parameter {
         name: "timeout",
@@ -20,8 +19,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "0",
         kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
         unit: "seconds",
-        place: Place::Field(|config| Field::Integer(&config.timeout)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.timeout)
     },
     Parameter {
         name: "io-threads",
@@ -32,8 +30,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         unit: "threads",
         changes: Changes::AtStart,
         owner: Owner::Process,
-        place: Place::Field(|config| Field::Integer(&config.io_threads)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.io_threads)
     },
     Parameter {
         name: "client-output-buffer-limit",
@@ -41,8 +38,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         detail: "A client is disconnected above the hard limit, or above the soft limit for that many seconds; 0 for no limit",
         default: "normal 0 0 0 slave 256mb 64mb 60 pubsub 32mb 8mb 60",
         kind: Kind::Limits,
-        place: Place::Field(|config| Field::Limits(&config.client_output_buffer_limit)),
-        ..Parameter::DEFAULTS
+        ..Parameter::limits(|config| &config.client_output_buffer_limit)
     },
     Parameter {
         name: "client-query-buffer-limit",
@@ -51,8 +47,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "1gb",
         // A request's arguments are found by 32-bit offsets.
         kind: Kind::Bytes { min: 1 << 20, max: u32::MAX as u64 - (64 << 20) },
-        place: Place::Field(|config| Field::Integer(&config.client_query_buffer_limit)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.client_query_buffer_limit)
     },
     Parameter {
         name: "proto-max-bulk-len",
@@ -60,8 +55,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         difference: "in Keyfast a value has at most 512 MiB",
         default: "512mb",
         kind: Kind::Bytes { min: 1 << 20, max: 512 << 20 },
-        place: Place::Field(|config| Field::Integer(&config.proto_max_bulk_len)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.proto_max_bulk_len)
     },
     Parameter {
         name: "maxmemory-clients",
@@ -69,8 +63,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         detail: "A percentage is of `maxmemory`",
         default: "0",
         kind: Kind::BytesOrPercent,
-        place: Place::Field(|config| Field::Integer(&config.maxmemory_clients)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.maxmemory_clients)
     },
     Parameter {
         name: "long-requests-memory",
@@ -79,8 +72,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "0",
         kind: Kind::Bytes { min: 0, max: i64::MAX as u64 },
         origin: Origin::Keyfast,
-        place: Place::Field(|config| Field::Integer(&config.long_requests_memory)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.long_requests_memory)
     },
     Parameter {
         name: "tracking-table-max-keys",
@@ -88,8 +80,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "1000000",
         kind: Kind::Integer { min: 0, max: i64::MAX },
         unit: "keys",
-        place: Place::Field(|config| Field::Integer(&config.tracking_table_max_keys)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.tracking_table_max_keys)
     },
     Parameter {
         name: "busy-reply-threshold",
@@ -98,8 +89,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "5000",
         kind: Kind::Integer { min: 0, max: i64::MAX },
         unit: "milliseconds",
-        place: Place::Field(|config| Field::Integer(&config.busy_reply_threshold)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.busy_reply_threshold)
     },
     Parameter {
         name: "redis-version",
@@ -107,7 +97,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: REDIS_VERSION,
         kind: Kind::Version,
         origin: Origin::Keyfast,
-        place: Place::Field(|config| Field::Text(&config.redis_version)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.redis_version)
     },
 ];

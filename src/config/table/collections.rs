@@ -1,6 +1,6 @@
 //! Up to which size collections are packed. The names and the defaults are those of Redis.
 
-use super::super::{Field, Kind, Origin, Parameter, Place};
+use super::super::{Kind, Origin, Parameter};
 
 const COUNT: Kind = Kind::Integer { min: 0, max: i64::MAX };
 const BYTES: Kind = Kind::Bytes { min: 0, max: i64::MAX as u64 };
@@ -13,8 +13,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "512",
         kind: COUNT,
         unit: "fields",
-        place: Place::Field(|config| Field::Integer(&config.hash_max_listpack_entries)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.hash_max_listpack_entries)
     },
     Parameter {
         name: "hash-max-listpack-value",
@@ -22,16 +21,14 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "Maximum size of a field or a value of a packed hash",
         default: "64",
         kind: BYTES,
-        place: Place::Field(|config| Field::Integer(&config.hash_max_listpack_value)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.hash_max_listpack_value)
     },
     Parameter {
         name: "hll-sparse-max-bytes",
         help: "Maximum size of a HyperLogLog in its sparse form",
         default: "3000",
         kind: BYTES,
-        place: Place::Field(|config| Field::Integer(&config.hll_sparse_max_bytes)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.hll_sparse_max_bytes)
     },
     Parameter {
         name: "list-max-listpack-size",
@@ -40,8 +37,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "-2",
         kind: Kind::Integer { min: i32::MIN as i64, max: i32::MAX as i64 },
         unit: "elements",
-        place: Place::Field(|config| Field::Integer(&config.list_max_listpack_size)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.list_max_listpack_size)
     },
     Parameter {
         name: "set-max-intset-entries",
@@ -49,8 +45,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "512",
         kind: COUNT,
         unit: "members",
-        place: Place::Field(|config| Field::Integer(&config.set_max_intset_entries)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.set_max_intset_entries)
     },
     Parameter {
         name: "set-max-listpack-entries",
@@ -59,8 +54,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: COUNT,
         unit: "members",
         origin: Origin::RedisSince("7.2"),
-        place: Place::Field(|config| Field::Integer(&config.set_max_listpack_entries)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.set_max_listpack_entries)
     },
     Parameter {
         name: "set-max-listpack-value",
@@ -68,8 +62,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "64",
         kind: BYTES,
         origin: Origin::RedisSince("7.2"),
-        place: Place::Field(|config| Field::Integer(&config.set_max_listpack_value)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.set_max_listpack_value)
     },
     Parameter {
         name: "zset-max-listpack-entries",
@@ -78,8 +71,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "128",
         kind: COUNT,
         unit: "members",
-        place: Place::Field(|config| Field::Integer(&config.zset_max_listpack_entries)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.zset_max_listpack_entries)
     },
     Parameter {
         name: "zset-max-listpack-value",
@@ -87,16 +79,14 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "Maximum size of a member of a packed sorted set",
         default: "64",
         kind: BYTES,
-        place: Place::Field(|config| Field::Integer(&config.zset_max_listpack_value)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.zset_max_listpack_value)
     },
     Parameter {
         name: "stream-node-max-bytes",
         help: "Maximum size of a block of stream entries; 0 for 1 GiB",
         default: "4096",
         kind: BYTES,
-        place: Place::Field(|config| Field::Integer(&config.stream_node_max_bytes)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.stream_node_max_bytes)
     },
     Parameter {
         name: "stream-node-max-entries",
@@ -104,7 +94,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "100",
         kind: COUNT,
         unit: "entries",
-        place: Place::Field(|config| Field::Integer(&config.stream_node_max_entries)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.stream_node_max_entries)
     },
 ];

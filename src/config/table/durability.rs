@@ -1,6 +1,6 @@
 //! What outlives the server: snapshots and the append-only file.
 
-use super::super::{Changes, Field, Kind, Parameter, Place};
+use super::super::{Changes, Kind, Parameter};
 use super::words::APPEND_FSYNC;
 
 pub(super) const PARAMETERS: &[Parameter] = &[
@@ -12,8 +12,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Directory,
         is_essential: true,
         changes: Changes::Protected,
-        place: Place::Field(|config| Field::Text(&config.dir)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.dir)
     },
     Parameter {
         name: "dbfilename",
@@ -21,8 +20,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "dump.rdb",
         kind: Kind::FileName { parameter: "dbfilename", noun: "filename", may_be_empty: true },
         changes: Changes::Protected,
-        place: Place::Field(|config| Field::Text(&config.dbfilename)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.dbfilename)
     },
     Parameter {
         name: "save",
@@ -31,25 +29,20 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "3600 1 300 100 60 10000",
         kind: Kind::SavePoints,
         is_essential: true,
-        place: Place::Field(|config| Field::Text(&config.save)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.save)
     },
     Parameter {
         name: "rdbcompression",
         help: "Compress long strings in snapshots",
         default: "yes",
-        kind: Kind::Flag,
-        place: Place::Field(|config| Field::Flag(&config.rdbcompression)),
-        ..Parameter::DEFAULTS
+        ..Parameter::flag(|config| &config.rdbcompression)
     },
     Parameter {
         name: "rdbchecksum",
         help: "Write a checksum at the end of snapshots and verify it on load",
         default: "yes",
-        kind: Kind::Flag,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Flag(&config.rdbchecksum)),
-        ..Parameter::DEFAULTS
+        ..Parameter::flag(|config| &config.rdbchecksum)
     },
     Parameter {
         name: "key-load-delay",
@@ -57,33 +50,27 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "0",
         kind: Kind::Integer { min: i32::MIN as i64, max: i32::MAX as i64 },
         is_hidden: true,
-        place: Place::Field(|config| Field::Integer(&config.key_load_delay)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.key_load_delay)
     },
     Parameter {
         name: "stop-writes-on-bgsave-error",
         help: "Refuse writes after a snapshot has failed",
         default: "yes",
-        kind: Kind::Flag,
-        place: Place::Field(|config| Field::Flag(&config.stop_writes_on_bgsave_error)),
-        ..Parameter::DEFAULTS
+        ..Parameter::flag(|config| &config.stop_writes_on_bgsave_error)
     },
     Parameter {
         name: "appendonly",
         help: "Write every change to an append-only file (AOF)",
         default: "no",
-        kind: Kind::Flag,
         is_essential: true,
-        place: Place::Field(|config| Field::Flag(&config.appendonly)),
-        ..Parameter::DEFAULTS
+        ..Parameter::flag(|config| &config.appendonly)
     },
     Parameter {
         name: "appendfsync",
         help: "When to flush the AOF to the disk: before replies (always), every second, or when the system does (no)",
         default: "everysec",
         kind: Kind::Choice(APPEND_FSYNC),
-        place: Place::Field(|config| Field::Choice(&config.appendfsync)),
-        ..Parameter::DEFAULTS
+        ..Parameter::choice(|config| &config.appendfsync)
     },
     Parameter {
         name: "appenddirname",
@@ -91,8 +78,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "appendonlydir",
         kind: Kind::FileName { parameter: "appenddirname", noun: "dirname", may_be_empty: false },
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Text(&config.appenddirname)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.appenddirname)
     },
     Parameter {
         name: "appendfilename",
@@ -100,8 +86,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "appendonly.aof",
         kind: Kind::FileName { parameter: "appendfilename", noun: "filename", may_be_empty: false },
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Text(&config.appendfilename)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.appendfilename)
     },
     Parameter {
         name: "auto-aof-rewrite-percentage",
@@ -109,31 +94,25 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "100",
         kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
         unit: "percent",
-        place: Place::Field(|config| Field::Integer(&config.auto_aof_rewrite_percentage)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.auto_aof_rewrite_percentage)
     },
     Parameter {
         name: "auto-aof-rewrite-min-size",
         help: "Size up to which the AOF is not rewritten automatically",
         default: "64mb",
         kind: Kind::Bytes { min: 0, max: i64::MAX as u64 },
-        place: Place::Field(|config| Field::Integer(&config.auto_aof_rewrite_min_size)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.auto_aof_rewrite_min_size)
     },
     Parameter {
         name: "aof-load-truncated",
         help: "Start even if the end of the AOF is missing",
         default: "yes",
-        kind: Kind::Flag,
-        place: Place::Field(|config| Field::Flag(&config.aof_load_truncated)),
-        ..Parameter::DEFAULTS
+        ..Parameter::flag(|config| &config.aof_load_truncated)
     },
     Parameter {
         name: "aof-use-rdb-preamble",
         help: "Write the base of the AOF as a snapshot (yes) or as commands (no)",
         default: "yes",
-        kind: Kind::Flag,
-        place: Place::Field(|config| Field::Flag(&config.aof_use_rdb_preamble)),
-        ..Parameter::DEFAULTS
+        ..Parameter::flag(|config| &config.aof_use_rdb_preamble)
     },
 ];

@@ -2,7 +2,7 @@
 //! stored, returned by CONFIG GET and written by CONFIG REWRITE, so that tools and test suites that tune a
 //! Redis can tune this server.
 
-use super::super::{Changes, Kind, Parameter, Place};
+use super::super::{Changes, Kind, Parameter};
 use super::Family;
 use super::words::{
     DISKLESS_LOADS, ENABLED_FOR, ENDPOINT_TYPES, PROPAGATION_ERRORS, SANITIZED_PAYLOADS, SYSLOG_FACILITIES,
@@ -26,7 +26,7 @@ const LONG: Kind = Kind::Integer { min: 0, max: i64::MAX };
 const PORT: Kind = Kind::Integer { min: 0, max: 65_535 };
 
 const fn inert(name: &'static str, default: &'static str, kind: Kind) -> Parameter {
-    Parameter { name, default, kind, place: Place::Inert, ..Parameter::DEFAULTS }
+    Parameter { name, default, kind, ..Parameter::DEFAULTS }
 }
 
 impl Parameter {

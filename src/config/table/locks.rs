@@ -1,16 +1,14 @@
 //! The lens on locks, and keys that live in a store outside of the server.
 
-use super::super::{Changes, Field, Kind, Origin, Parameter, Place};
+use super::super::{Changes, Kind, Origin, Parameter};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "lock-lens",
         help: "Track who holds each lock, and report misuse (LOCKS)",
         default: "yes",
-        kind: Kind::Flag,
         origin: Origin::Keyfast,
-        place: Place::Field(|config| Field::Flag(&config.lock_lens)),
-        ..Parameter::DEFAULTS
+        ..Parameter::flag(|config| &config.lock_lens)
     },
     Parameter {
         name: "lock-lens-ignore",
@@ -19,8 +17,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "",
         kind: Kind::Text,
         origin: Origin::Keyfast,
-        place: Place::Field(|config| Field::Text(&config.lock_lens_ignore)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.lock_lens_ignore)
     },
     Parameter {
         name: "store",
@@ -32,8 +29,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         is_essential: true,
         changes: Changes::AtStart,
         is_secret: true,
-        place: Place::Field(|config| Field::Text(&config.store)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.store)
     },
     Parameter {
         name: "store-password-file",
@@ -42,8 +38,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Path,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Text(&config.store_password_file)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.store_password_file)
     },
     Parameter {
         name: "store-keys",
@@ -52,8 +47,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Text,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Text(&config.store_keys)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.store_keys)
     },
     Parameter {
         name: "store-name",
@@ -62,8 +56,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Text,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Text(&config.store_name)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.store_name)
     },
     Parameter {
         name: "store-timeout",
@@ -73,8 +66,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         unit: "milliseconds",
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Integer(&config.store_timeout)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.store_timeout)
     },
     Parameter {
         name: "store-value-max-bytes",
@@ -82,8 +74,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "1mb",
         kind: Kind::Bytes { min: 64, max: 512 << 20 },
         origin: Origin::Keyfast,
-        place: Place::Field(|config| Field::Integer(&config.store_value_max_bytes)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.store_value_max_bytes)
     },
     Parameter {
         name: "store-batch-max",
@@ -93,8 +84,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         unit: "requests",
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Integer(&config.store_batch_max)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.store_batch_max)
     },
     Parameter {
         name: "store-clock-jump-max",
@@ -104,8 +94,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         unit: "milliseconds",
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Integer(&config.store_clock_jump_max)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.store_clock_jump_max)
     },
     Parameter {
         name: "store-clock-jump",
@@ -114,8 +103,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Choice(&["correct", "refuse"]),
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Choice(&config.store_clock_jump)),
-        ..Parameter::DEFAULTS
+        ..Parameter::choice(|config| &config.store_clock_jump)
     },
     Parameter {
         name: "store-tls-ca-cert-file",
@@ -124,8 +112,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Path,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Text(&config.store_tls_ca_cert_file)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.store_tls_ca_cert_file)
     },
     Parameter {
         name: "store-tls-cert-file",
@@ -134,8 +121,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Path,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Text(&config.store_tls_cert_file)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.store_tls_cert_file)
     },
     Parameter {
         name: "store-tls-key-file",
@@ -144,7 +130,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Path,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Text(&config.store_tls_key_file)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.store_tls_key_file)
     },
 ];

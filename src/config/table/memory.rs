@@ -1,6 +1,6 @@
 //! How many databases there are, how much memory keys may take, and how they expire.
 
-use super::super::{Changes, Field, Kind, Parameter, Place};
+use super::super::{Changes, Kind, Parameter};
 use super::words::EVICTION_POLICIES;
 
 pub(super) const PARAMETERS: &[Parameter] = &[
@@ -11,8 +11,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 1, max: 16_384 },
         unit: "databases",
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Integer(&config.databases)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.databases)
     },
     Parameter {
         name: "maxmemory",
@@ -21,8 +20,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "0",
         kind: Kind::Bytes { min: 0, max: u64::MAX },
         is_essential: true,
-        place: Place::Field(|config| Field::Integer(&config.maxmemory)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.maxmemory)
     },
     Parameter {
         name: "maxmemory-policy",
@@ -30,8 +28,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "noeviction",
         kind: Kind::Choice(EVICTION_POLICIES),
         is_essential: true,
-        place: Place::Field(|config| Field::Choice(&config.maxmemory_policy)),
-        ..Parameter::DEFAULTS
+        ..Parameter::choice(|config| &config.maxmemory_policy)
     },
     Parameter {
         name: "maxmemory-samples",
@@ -40,8 +37,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "5",
         kind: Kind::Integer { min: 1, max: 64 },
         unit: "keys",
-        place: Place::Field(|config| Field::Integer(&config.maxmemory_samples)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.maxmemory_samples)
     },
     Parameter {
         name: "lfu-decay-time",
@@ -49,16 +45,14 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "1",
         kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
         unit: "minutes",
-        place: Place::Field(|config| Field::Integer(&config.lfu_decay_time)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.lfu_decay_time)
     },
     Parameter {
         name: "lfu-log-factor",
         help: "How slowly a key's LFU counter grows: the larger, the slower",
         default: "10",
         kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
-        place: Place::Field(|config| Field::Integer(&config.lfu_log_factor)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.lfu_log_factor)
     },
     Parameter {
         name: "hz",
@@ -66,15 +60,13 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "10",
         kind: Kind::Frequency,
         unit: "per second",
-        place: Place::Field(|config| Field::Integer(&config.hz)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.hz)
     },
     Parameter {
         name: "active-expire-effort",
         help: "Share of one core that sweeps for expired keys may take: 25 percent at 1, 43 percent at 10",
         default: "1",
         kind: Kind::Integer { min: 1, max: 10 },
-        place: Place::Field(|config| Field::Integer(&config.active_expire_effort)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.active_expire_effort)
     },
 ];

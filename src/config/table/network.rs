@@ -1,6 +1,6 @@
 //! Where the server listens.
 
-use super::super::{Changes, Field, Kind, Parameter, Place};
+use super::super::{Changes, Kind, Parameter};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
@@ -11,8 +11,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Addresses,
         is_essential: true,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Text(&config.bind)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.bind)
     },
     Parameter {
         name: "port",
@@ -22,8 +21,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 0, max: 65_535 },
         is_essential: true,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Integer(&config.port)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.port)
     },
     Parameter {
         name: "unixsocket",
@@ -31,8 +29,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "",
         kind: Kind::Path,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Text(&config.unixsocket)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.unixsocket)
     },
     Parameter {
         name: "unixsocketperm",
@@ -40,8 +37,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "0",
         kind: Kind::Octal { max: 0o777 },
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Integer(&config.unixsocketperm)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.unixsocketperm)
     },
     Parameter {
         name: "tcp-backlog",
@@ -50,8 +46,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
         unit: "connections",
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Integer(&config.tcp_backlog)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.tcp_backlog)
     },
     Parameter {
         name: "tcp-keepalive",
@@ -59,7 +54,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "300",
         kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
         unit: "seconds",
-        place: Place::Field(|config| Field::Integer(&config.tcp_keepalive)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.tcp_keepalive)
     },
 ];

@@ -1,6 +1,6 @@
 //! What the server logs, measures and publishes about itself and its keys.
 
-use super::super::{Changes, Field, Kind, Origin, Owner, Parameter, Place};
+use super::super::{Changes, Kind, Origin, Owner, Parameter};
 use super::words::{LOG_FORMATS, LOG_LEVELS};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
@@ -11,8 +11,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Choice(LOG_LEVELS),
         is_essential: true,
         owner: Owner::Process,
-        place: Place::Field(|config| Field::Choice(&config.loglevel)),
-        ..Parameter::DEFAULTS
+        ..Parameter::choice(|config| &config.loglevel)
     },
     Parameter {
         name: "logfile",
@@ -21,8 +20,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Path,
         changes: Changes::AtStart,
         owner: Owner::Process,
-        place: Place::Field(|config| Field::Text(&config.logfile)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.logfile)
     },
     Parameter {
         name: "log-format",
@@ -32,8 +30,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
         owner: Owner::Process,
-        place: Place::Field(|config| Field::Choice(&config.log_format)),
-        ..Parameter::DEFAULTS
+        ..Parameter::choice(|config| &config.log_format)
     },
     Parameter {
         name: "metrics-port",
@@ -44,8 +41,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         origin: Origin::Keyfast,
         is_essential: true,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Integer(&config.metrics_port)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.metrics_port)
     },
     Parameter {
         name: "metrics-bind",
@@ -55,8 +51,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Addresses,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Text(&config.metrics_bind)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.metrics_bind)
     },
     Parameter {
         name: "slowlog-log-slower-than",
@@ -65,8 +60,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "10000",
         kind: Kind::Integer { min: -1, max: i64::MAX },
         unit: "microseconds",
-        place: Place::Field(|config| Field::Integer(&config.slowlog_log_slower_than)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.slowlog_log_slower_than)
     },
     Parameter {
         name: "slowlog-max-len",
@@ -75,8 +69,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "128",
         kind: Kind::Integer { min: 0, max: i64::MAX },
         unit: "entries",
-        place: Place::Field(|config| Field::Integer(&config.slowlog_max_len)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.slowlog_max_len)
     },
     Parameter {
         name: "commandlog-request-larger-than",
@@ -85,8 +78,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: -1, max: i64::MAX },
         unit: "bytes",
         origin: Origin::Valkey,
-        place: Place::Field(|config| Field::Integer(&config.commandlog_request_larger_than)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.commandlog_request_larger_than)
     },
     Parameter {
         name: "commandlog-large-request-max-len",
@@ -95,8 +87,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 0, max: i64::MAX },
         unit: "entries",
         origin: Origin::Valkey,
-        place: Place::Field(|config| Field::Integer(&config.commandlog_large_request_max_len)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.commandlog_large_request_max_len)
     },
     Parameter {
         name: "commandlog-reply-larger-than",
@@ -105,8 +96,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: -1, max: i64::MAX },
         unit: "bytes",
         origin: Origin::Valkey,
-        place: Place::Field(|config| Field::Integer(&config.commandlog_reply_larger_than)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.commandlog_reply_larger_than)
     },
     Parameter {
         name: "commandlog-large-reply-max-len",
@@ -115,8 +105,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 0, max: i64::MAX },
         unit: "entries",
         origin: Origin::Valkey,
-        place: Place::Field(|config| Field::Integer(&config.commandlog_large_reply_max_len)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.commandlog_large_reply_max_len)
     },
     Parameter {
         name: "latency-monitor-threshold",
@@ -124,31 +113,26 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "0",
         kind: Kind::Integer { min: 0, max: i64::MAX },
         unit: "milliseconds",
-        place: Place::Field(|config| Field::Integer(&config.latency_monitor_threshold)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.latency_monitor_threshold)
     },
     Parameter {
         name: "latency-tracking",
         help: "Measure how long commands take (INFO latencystats, LATENCY HISTOGRAM)",
         default: "yes",
-        kind: Kind::Flag,
-        place: Place::Field(|config| Field::Flag(&config.latency_tracking)),
-        ..Parameter::DEFAULTS
+        ..Parameter::flag(|config| &config.latency_tracking)
     },
     Parameter {
         name: "latency-tracking-info-percentiles",
         help: "Percentiles that INFO latencystats reports",
         default: "50 99 99.9",
         kind: Kind::Percentiles,
-        place: Place::Field(|config| Field::Text(&config.latency_tracking_info_percentiles)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.latency_tracking_info_percentiles)
     },
     Parameter {
         name: "notify-keyspace-events",
         help: "Keyspace events to publish, by Redis's letters; empty for none",
         default: "",
         kind: Kind::Events,
-        place: Place::Field(|config| Field::Integer(&config.notify_keyspace_events)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.notify_keyspace_events)
     },
 ];

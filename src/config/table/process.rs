@@ -1,6 +1,6 @@
 //! How the process starts, how it is supervised, and how it ends.
 
-use super::super::{Changes, Field, Kind, Origin, Owner, Parameter, Place};
+use super::super::{Changes, Kind, Origin, Owner, Parameter};
 use super::words::{OOM_SCORE_ADJUSTMENTS, SHUTDOWN_WORDS, SUPERVISORS};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
@@ -8,11 +8,9 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         name: "daemonize",
         help: "Run in the background",
         default: "no",
-        kind: Kind::Flag,
         changes: Changes::AtStart,
         owner: Owner::Process,
-        place: Place::Field(|config| Field::Flag(&config.daemonize)),
-        ..Parameter::DEFAULTS
+        ..Parameter::flag(|config| &config.daemonize)
     },
     Parameter {
         name: "pidfile",
@@ -21,8 +19,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Path,
         changes: Changes::AtStart,
         owner: Owner::Process,
-        place: Place::Field(|config| Field::Text(&config.pidfile)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.pidfile)
     },
     Parameter {
         name: "supervised",
@@ -31,19 +28,16 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Choice(SUPERVISORS),
         changes: Changes::AtStart,
         owner: Owner::Process,
-        place: Place::Field(|config| Field::Choice(&config.supervised)),
-        ..Parameter::DEFAULTS
+        ..Parameter::choice(|config| &config.supervised)
     },
     Parameter {
         name: "set-proc-title",
         help: "Show a title in place of the command line, which may hold secrets, to all users of the machine",
         detail: "With `no`, a command line with a secret is cut to the program's name",
         default: "yes",
-        kind: Kind::Flag,
         changes: Changes::AtStart,
         owner: Owner::Process,
-        place: Place::Field(|config| Field::Flag(&config.set_proc_title)),
-        ..Parameter::DEFAULTS
+        ..Parameter::flag(|config| &config.set_proc_title)
     },
     Parameter {
         name: "proc-title-template",
@@ -51,8 +45,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "{title} {listen-addr} {server-mode}",
         kind: Kind::Title,
         owner: Owner::Process,
-        place: Place::Field(|config| Field::Text(&config.proc_title_template)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.proc_title_template)
     },
     Parameter {
         name: "shutdown-on-sigint",
@@ -60,8 +53,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "default",
         kind: Kind::Words(SHUTDOWN_WORDS),
         owner: Owner::Process,
-        place: Place::Field(|config| Field::Integer(&config.shutdown_on_sigint)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.shutdown_on_sigint)
     },
     Parameter {
         name: "shutdown-on-sigterm",
@@ -69,8 +61,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "default",
         kind: Kind::Words(SHUTDOWN_WORDS),
         owner: Owner::Process,
-        place: Place::Field(|config| Field::Integer(&config.shutdown_on_sigterm)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.shutdown_on_sigterm)
     },
     Parameter {
         name: "shutdown-timeout",
@@ -78,8 +69,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "10",
         kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
         unit: "seconds",
-        place: Place::Field(|config| Field::Integer(&config.shutdown_timeout)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.shutdown_timeout)
     },
     Parameter {
         name: "oom-score-adj",
@@ -87,8 +77,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "no",
         kind: Kind::ChoiceWithSynonym { words: OOM_SCORE_ADJUSTMENTS, synonym: 2 },
         owner: Owner::Process,
-        place: Place::Field(|config| Field::Choice(&config.oom_score_adj)),
-        ..Parameter::DEFAULTS
+        ..Parameter::choice(|config| &config.oom_score_adj)
     },
     Parameter {
         name: "oom-score-adj-values",
@@ -96,18 +85,15 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "0 200 800",
         kind: Kind::Scores,
         owner: Owner::Process,
-        place: Place::Field(|config| Field::Text(&config.oom_score_adj_values)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.oom_score_adj_values)
     },
     Parameter {
         name: "ignore-unsupported",
         help: "Start even if replication, a cluster, a sentinel or a module is configured",
         default: "no",
-        kind: Kind::Flag,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
         owner: Owner::Process,
-        place: Place::Field(|config| Field::Flag(&config.ignore_unsupported)),
-        ..Parameter::DEFAULTS
+        ..Parameter::flag(|config| &config.ignore_unsupported)
     },
 ];

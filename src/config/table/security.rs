@@ -1,6 +1,6 @@
 //! Who may connect, and what they may do.
 
-use super::super::{Changes, Field, Kind, Origin, Parameter, Place};
+use super::super::{Changes, Kind, Origin, Parameter};
 use super::words::{ENABLED_FOR, PUBSUB_DEFAULTS};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
@@ -8,9 +8,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         name: "protected-mode",
         help: "Refuse clients from other machines while no password is set",
         default: "yes",
-        kind: Kind::Flag,
-        place: Place::Field(|config| Field::Flag(&config.protected_mode)),
-        ..Parameter::DEFAULTS
+        ..Parameter::flag(|config| &config.protected_mode)
     },
     Parameter {
         name: "requirepass",
@@ -18,8 +16,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Text,
         is_essential: true,
         is_secret: true,
-        place: Place::Field(|config| Field::Text(&config.requirepass)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.requirepass)
     },
     Parameter {
         name: "aclfile",
@@ -27,8 +24,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "",
         kind: Kind::Path,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Text(&config.aclfile)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.aclfile)
     },
     Parameter {
         name: "acllog-max-len",
@@ -36,16 +32,14 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "128",
         kind: Kind::Integer { min: 0, max: i64::MAX },
         unit: "entries",
-        place: Place::Field(|config| Field::Integer(&config.acllog_max_len)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.acllog_max_len)
     },
     Parameter {
         name: "acl-pubsub-default",
         help: "Pub/Sub channels that new users may use: all or none",
         default: "resetchannels",
         kind: Kind::Choice(PUBSUB_DEFAULTS),
-        place: Place::Field(|config| Field::Choice(&config.acl_pubsub_default)),
-        ..Parameter::DEFAULTS
+        ..Parameter::choice(|config| &config.acl_pubsub_default)
     },
     Parameter {
         name: "enable-protected-configs",
@@ -53,8 +47,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "no",
         kind: Kind::Choice(ENABLED_FOR),
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Choice(&config.enable_protected_configs)),
-        ..Parameter::DEFAULTS
+        ..Parameter::choice(|config| &config.enable_protected_configs)
     },
     Parameter {
         name: "enable-debug-command",
@@ -62,8 +55,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "no",
         kind: Kind::Choice(ENABLED_FOR),
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Choice(&config.enable_debug_command)),
-        ..Parameter::DEFAULTS
+        ..Parameter::choice(|config| &config.enable_debug_command)
     },
     Parameter {
         name: "local-addresses",
@@ -72,7 +64,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::IpAddresses,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Text(&config.local_addresses)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.local_addresses)
     },
 ];

@@ -1,6 +1,6 @@
 //! What only tests need: another time, and failures on purpose.
 
-use super::super::{Changes, Field, Kind, Origin, Parameter, Place};
+use super::super::{Changes, Kind, Origin, Parameter};
 use super::words::ENABLED_FOR;
 
 pub(super) const PARAMETERS: &[Parameter] = &[
@@ -13,8 +13,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         origin: Origin::Keyfast,
         is_essential: true,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Choice(&config.enable_clock_command)),
-        ..Parameter::DEFAULTS
+        ..Parameter::choice(|config| &config.enable_clock_command)
     },
     Parameter {
         name: "enable-fault-command",
@@ -24,7 +23,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Choice(ENABLED_FOR),
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Choice(&config.enable_fault_command)),
-        ..Parameter::DEFAULTS
+        ..Parameter::choice(|config| &config.enable_fault_command)
     },
 ];

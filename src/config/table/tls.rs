@@ -1,6 +1,6 @@
 //! Encrypted connections, and the certificates of both sides.
 
-use super::super::{Changes, Field, Kind, Parameter, Place};
+use super::super::{Changes, Kind, Parameter};
 use super::words::TLS_AUTH_CLIENTS;
 
 pub(super) const PARAMETERS: &[Parameter] = &[
@@ -10,8 +10,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "0",
         kind: Kind::Integer { min: 0, max: 65_535 },
         changes: Changes::AtStart,
-        place: Place::Field(|config| Field::Integer(&config.tls_port)),
-        ..Parameter::DEFAULTS
+        ..Parameter::integer(|config| &config.tls_port)
     },
     Parameter {
         name: "tls-cert-file",
@@ -19,32 +18,28 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         detail: "`CONFIG SET` with the same name reads it anew, for new connections; with `tls-key-file` in the same call if that has changed",
         default: "",
         kind: Kind::Path,
-        place: Place::Field(|config| Field::Text(&config.tls_cert_file)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.tls_cert_file)
     },
     Parameter {
         name: "tls-key-file",
         help: "Private key of the server's certificate (PEM)",
         default: "",
         kind: Kind::Path,
-        place: Place::Field(|config| Field::Text(&config.tls_key_file)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.tls_key_file)
     },
     Parameter {
         name: "tls-ca-cert-file",
         help: "CA certificates (PEM) that must have signed the client's certificate",
         default: "",
         kind: Kind::Path,
-        place: Place::Field(|config| Field::Text(&config.tls_ca_cert_file)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.tls_ca_cert_file)
     },
     Parameter {
         name: "tls-auth-clients",
         help: "Certificates of clients: required (yes), optional, or not asked for (no)",
         default: "yes",
         kind: Kind::Choice(TLS_AUTH_CLIENTS),
-        place: Place::Field(|config| Field::Choice(&config.tls_auth_clients)),
-        ..Parameter::DEFAULTS
+        ..Parameter::choice(|config| &config.tls_auth_clients)
     },
     Parameter {
         name: "tls-protocols",
@@ -52,8 +47,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         detail: "A list with older versions only is refused",
         default: "",
         kind: Kind::Text,
-        place: Place::Field(|config| Field::Text(&config.tls_protocols)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.tls_protocols)
     },
     Parameter {
         name: "tls-ciphers",
@@ -61,23 +55,19 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         detail: "A list that has none of the suites of Keyfast is refused",
         default: "",
         kind: Kind::Text,
-        place: Place::Field(|config| Field::Text(&config.tls_ciphers)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.tls_ciphers)
     },
     Parameter {
         name: "tls-ciphersuites",
         help: "Cipher suites of TLS 1.3, with colons between them; empty for all",
         default: "",
         kind: Kind::Text,
-        place: Place::Field(|config| Field::Text(&config.tls_ciphersuites)),
-        ..Parameter::DEFAULTS
+        ..Parameter::text(|config| &config.tls_ciphersuites)
     },
     Parameter {
         name: "tls-prefer-server-ciphers",
         help: "Choose the cipher suite by the server's order instead of the client's",
         default: "no",
-        kind: Kind::Flag,
-        place: Place::Field(|config| Field::Flag(&config.tls_prefer_server_ciphers)),
-        ..Parameter::DEFAULTS
+        ..Parameter::flag(|config| &config.tls_prefer_server_ciphers)
     },
 ];
