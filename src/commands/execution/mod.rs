@@ -1,4 +1,4 @@
-//! The one door: every request, wherever it comes from, is admitted and run here.
+//! The one way in which commands run: every request, wherever it comes from, is admitted and run here.
 //!
 //! [`admission`] judges whether a request may run, by one table of checks for each [`origin`]. There,
 //! [`permission`] checks what the user may do, [`intent`] finds what the request may do, and [`room`] frees

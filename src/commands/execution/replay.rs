@@ -1,4 +1,4 @@
-//! Replays a log, through the same door as the requests of clients.
+//! Replays a log, in the same way in which requests of clients run.
 
 use std::path::Path;
 use std::time::Instant;

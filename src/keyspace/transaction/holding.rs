@@ -88,7 +88,7 @@ impl<'a> Transaction<'a> {
 
     /// Unlocks everything, for a command that has read all that it needs. It uses no key any more, unless the
     /// transaction [holds](Self::hold_again) them again. What it has read is remembered already for a client
-    /// that keeps copies: the door remembers it before a handler runs that may call this.
+    /// that keeps copies: execution remembers it before a handler runs that may call this.
     pub fn let_go(&mut self) {
         self.held = Held::Many(Vec::new());
     }
