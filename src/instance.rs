@@ -45,7 +45,6 @@ pub(crate) use delivery::Doer;
 pub(crate) use ending::{ReplyGate, Saving, Shutdown, ShutdownRequest};
 pub(crate) use loading::Replay;
 use memory::{charged, taken_bytes};
-pub(crate) use memory::{resident_bytes, system_bytes};
 pub(crate) use oom_score::OomScore;
 pub(crate) use saving::NotSaved;
 pub(crate) use scratches::{Scratch, Scratches};

@@ -1,4 +1,4 @@
-//! How much of the program itself is in memory.
+//! How much memory the process has, and how much of the program itself is in memory.
 //!
 //! Only the start needed half of the memory that an idle server had resident: the system maps 64 KiB of a
 //! file around each page that is used, and a start uses a little of nearly everything. So the server unmaps
@@ -7,14 +7,30 @@
 
 #![allow(unsafe_code)]
 
+use std::fs;
 use std::ops::Range;
+
+/// Bytes of memory that the system holds for this process.
+pub(crate) fn resident_bytes() -> usize {
+    kilobytes(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmRSS:")
+}
+
+/// Bytes of memory that the machine has.
+pub(crate) fn system_bytes() -> usize {
+    kilobytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:")
+}
+
+/// The bytes on the line that begins with `name`, in a file of `/proc`; 0 if there is no such file.
+fn kilobytes(text: &str, name: &str) -> usize {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<usize>().ok());
+    number.unwrap_or(0) * 1024
+}
 
 /// Unmaps the code and the constants of the program and of its libraries; whatever is needed comes back.
 pub(crate) fn let_go_of_program() {
     #[cfg(target_os = "linux")]
-    for Range { start, end } in
-        std::fs::read_to_string("/proc/self/smaps").iter().flat_map(|map| program(map))
-    {
+    for Range { start, end } in fs::read_to_string("/proc/self/smaps").iter().flat_map(|map| program(map)) {
         // SAFETY: the range is a read-only mapping of a file into this process, and no page of it has become
         // anonymous: all of them are as in the file. That the system lets go of such pages when memory is
         // short, and reads them again from there, goes for any program at any time.
@@ -74,6 +90,12 @@ Anonymous:             0 kB
 ";
 
     #[test]
+    fn lines_of_the_system_are_read() {
+        assert_eq!(kilobytes("VmPeak:\t  9 kB\nVmRSS:\t   12 kB\n", "VmRSS:"), 12 * 1024);
+        assert_eq!(kilobytes("", "VmRSS:"), 0);
+    }
+
+    #[test]
     fn only_what_is_as_in_its_file_is_let_go_of() {
         assert!(program(SMAPS).eq([0x55a7_d14a_a000..0x55a7_d15f_f000, 0x55a7_d15f_f000..0x55a7_d1b3_3000]));
     }
@@ -106,14 +128,14 @@ VmFlags: rd mr mw me
     #[test]
     fn what_was_let_go_of_comes_back() {
         let resident = || {
-            let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
             let own = smaps.split("-xp ").nth(1).unwrap();
             let line = own.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
             line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap()
         };
         // So that there is something to let go of, whatever ran before.
         let touched: usize = (0..4000).map(|number| format!("{number:?} {:e}", number as f64).len()).sum();
-        assert!(touched > 0 && program(&std::fs::read_to_string("/proc/self/smaps").unwrap()).count() > 0);
+        assert!(touched > 0 && program(&fs::read_to_string("/proc/self/smaps").unwrap()).count() > 0);
         let before = resident();
         let_go_of_program();
         assert!(resident() <= before);

@@ -9,10 +9,9 @@
 //! the instance for which it was made: a buffer, a compiled pattern. Tables that all instances share count
 //! for none if the host has made them before.
 
-use std::fs;
-
 use super::Instance;
 use crate::allocator::{self, Account};
+use crate::resident::system_bytes;
 
 /// Without a limit of their own, the replies of long requests may take this part of the machine's memory.
 const LONG_REPLIES_PART: usize = 4;
@@ -83,33 +82,5 @@ pub(super) fn charged<T>(account: Option<&Account>, act: impl FnOnce() -> T) -> 
     match account {
         Some(account) => account.charge(act),
         None => act(),
-    }
-}
-
-/// Bytes of memory that the system holds for this process.
-pub(crate) fn resident_bytes() -> usize {
-    kilobytes(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmRSS:")
-}
-
-/// Bytes of memory that the machine has.
-pub(crate) fn system_bytes() -> usize {
-    kilobytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:")
-}
-
-/// The bytes on the line that begins with `name`, in a file of `/proc`; 0 if there is no such file.
-fn kilobytes(text: &str, name: &str) -> usize {
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let number = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<usize>().ok());
-    number.unwrap_or(0) * 1024
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_of_the_system_are_read() {
-        assert_eq!(kilobytes("VmPeak:\t  9 kB\nVmRSS:\t   12 kB\n", "VmRSS:"), 12 * 1024);
-        assert_eq!(kilobytes("", "VmRSS:"), 0);
     }
 }

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use crate::allocator;
 use crate::config::Config;
 use crate::files;
+use crate::host::runtime::{runtime, threads};
 use crate::options::Startup;
 use crate::resident;
-use crate::server::{Server, runtime, shutdown, threads};
+use crate::server::{Server, buffers, shutdown};
 
 use daemon::{Caller, PidFile};
 use supervision::Supervisor;
@@ -55,7 +56,7 @@ fn start_and_serve(
         // One thread needs only one arena; a second one costs 15–20% of its time.
         allocator::use_one_arena();
     }
-    let runtime = runtime(&startup.config)?;
+    let runtime = runtime(&startup.config, buffers::prepare)?;
     let shown_title = Arc::clone(title);
     let make_effective = move |config: &Config| {
         set_log_level(config.loglevel.get());

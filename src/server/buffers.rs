@@ -25,7 +25,7 @@ thread_local! {
 
 /// Makes a buffer of each kind, for a thread that will serve clients. Its memory then counts as taken at the
 /// start, and not against `maxmemory`.
-pub(super) fn prepare() {
+pub(crate) fn prepare() {
     let mut intake = Box::<Intake>::default();
     intake.input.reserve(READ_BYTES);
     give_back_intake(intake);

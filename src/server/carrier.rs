@@ -15,8 +15,8 @@ use crate::clients::{Backlog, Client, Permit};
 use crate::instance::Instance;
 
 use super::outflow::Outflow;
-use super::rota::{Lane, LaneTicket};
 use super::wire::Wire;
+use crate::host::rota::{Lane, LaneTicket};
 
 /// Moves the bytes of one client.
 pub(super) trait Carrier {

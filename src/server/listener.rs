@@ -18,11 +18,11 @@ use crate::instance::Instance;
 use crate::statistics::Count;
 
 use super::carrier::Connection;
-use super::rota::{LaneTicket, Rota};
 use super::runner::Runner;
 use super::tls::{self, Tls};
 use super::unix::SocketFile;
 use super::wire::Wire;
+use crate::host::rota::{LaneTicket, Rota};
 
 /// The error for a client beyond `maxclients`.
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";

@@ -1,59 +1,49 @@
 //! Sockets and time: everything that waits.
 //!
 //! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them, and
-//! [`suites`] is what TLS offers). [`rota`] serves them in the order in which they were woken. [`runner`]
-//! is one client from its first byte to its last, and [`conversation`] executes its requests. [`intake`] is
-//! its input, [`outflow`] its output, and [`buffers`] holds their memory. [`slack`] gives unused memory back.
-//! [`lookout`] makes sure that one long request delays no other client, and [`shutdown`] ends everything in
-//! order. [`metrics`] reports to monitoring tools.
+//! [`suites`] is what TLS offers). [`runner`] is one client from its first byte to its last, a [`carrier`] moves
+//! its bytes, and [`conversation`] executes its requests. [`intake`] is its input, [`outflow`] its output, and
+//! [`buffers`] holds their memory. [`shutdown`] ends everything in order. [`metrics`] reports to monitoring
+//! tools. The threads are the [host](crate::host)'s.
 //!
 //! A [`Server`] is an instance with its sockets and its threads. A process may start several of them, and
 //! stop them again.
 
-mod buffers;
+pub(crate) mod buffers;
 mod carrier;
 mod conversation;
 mod intake;
 mod listener;
-mod lookout;
 mod metrics;
 mod outflow;
-mod rota;
 mod runner;
 pub(crate) mod shutdown;
-mod slack;
 mod suites;
 mod tls;
 mod unix;
 mod wire;
 
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::commands;
 use crate::commands::execution::replay;
-use crate::config::Config;
+use crate::host::rota::Rota;
+use crate::host::runtime::{runtime, threads};
+use crate::host::trimming::give_memory_back;
+use crate::host::watchdog::hand_over;
 use crate::instance::{Hooks, Instance, MakeEffective, ShutdownRequest};
 use crate::options::Startup;
 use crate::remote::{self, Remote, Settings};
 use crate::upkeep::{self, Upkeep};
 
 use listener::Listeners;
-use lookout::{Lookout, SPARE_THREADS, hand_over, watched};
 use metrics::Metrics;
-use rota::Rota;
 use shutdown::Signals;
 
-/// Stack of a thread: deeply nested scripts need more than the default of two MiB. Only the used part takes
-/// memory.
-const STACK_BYTES: usize = 8 << 20;
 /// How long the threads of a stopping server may take to end.
 const THREADS_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -84,7 +74,7 @@ impl Server {
     ///
     /// With one line for people.
     pub fn start(startup: Startup) -> Result<Server, String> {
-        let runtime = runtime(&startup.config)?;
+        let runtime = runtime(&startup.config, buffers::prepare)?;
         let mut server = Server::open(startup, runtime, Box::new(|_| ()))?;
         server.load()?;
         server.let_clients_in();
@@ -162,7 +152,7 @@ impl Server {
         listeners.announce();
         let _entered = self.runtime.enter();
         self.upkeep = Some(upkeep::start(&self.instance));
-        tokio::spawn(slack::give_memory_back());
+        tokio::spawn(give_memory_back());
         self.accepting = listener::accept_all(&self.instance, &self.rota, listeners);
     }
 
@@ -221,75 +211,4 @@ impl Server {
         // No running task has work that must be finished.
         runtime.shutdown_background();
     }
-}
-
-/// The number of threads: `io-threads`, or the number of cores that this process may use.
-pub(crate) fn threads(config: &Config) -> usize {
-    match config.io_threads.size() {
-        0 => available_parallelism().map_or(1, usize::from),
-        threads => threads,
-    }
-}
-
-/// The number of threads for long requests, beside this number of threads for all clients: half as many, so
-/// that the cores have time for the others.
-fn long_threads(threads: usize) -> usize {
-    (threads / 2).max(1)
-}
-
-/// The threads that serve clients, and the clients that they serve. A single thread has the multi-thread
-/// scheduler, too: only that can hand over a thread's clients.
-pub(crate) fn runtime(config: &Config) -> Result<(Runtime, Arc<Rota>), String> {
-    let threads = threads(config);
-    let built = try_threads(threads + SPARE_THREADS).and_then(|()| build_runtime(threads));
-    built.map_err(|error| match error.kind() {
-        // The system says no more than "Resource temporarily unavailable".
-        io::ErrorKind::WouldBlock => {
-            "cannot start a thread: the user's limit of processes (ulimit -u) or of \
-                                      memory (ulimit -v) is reached"
-                .to_owned()
-        }
-        _ => format!("could not start the threads: {error}"),
-    })
-}
-
-/// Starts as many threads as the runtime will, and ends them. The runtime itself panics if the system refuses
-/// a thread.
-fn try_threads(count: usize) -> io::Result<()> {
-    let gate = Mutex::new(());
-    thread::scope(|scope| {
-        // All of them wait until the last one has started.
-        let _held = gate.lock();
-        for _ in 0..count {
-            let builder = thread::Builder::new().stack_size(STACK_BYTES);
-            builder.spawn_scoped(scope, || drop(gate.lock()))?;
-        }
-        Ok(())
-    })
-}
-
-fn build_runtime(threads: usize) -> io::Result<(Runtime, Arc<Rota>)> {
-    let rota = Arc::new(Rota::new(threads, long_threads(threads), watched));
-    let lookout = Arc::new(Lookout::new(Arc::clone(&rota)));
-    let adopting = Arc::clone(&lookout);
-    let unprepared = AtomicUsize::new(threads + SPARE_THREADS);
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(threads + SPARE_THREADS)
-        .thread_stack_size(STACK_BYTES)
-        // A server task serves many clients before it lets the runtime look at the sockets, so it does so
-        // each time.
-        .event_interval(1)
-        .on_thread_start(move || {
-            adopting.adopt_thread();
-            // The first threads may serve clients; later ones come and go.
-            let one_less = |threads: usize| threads.checked_sub(1);
-            if unprepared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
-                buffers::prepare();
-            }
-        })
-        .enable_all()
-        .build()?;
-    lookout.start(runtime.handle().clone())?;
-    rota.start(runtime.handle());
-    Ok((runtime, rota))
 }

@@ -38,7 +38,7 @@ use super::buffers::READ_BYTES;
 use super::carrier::Carrier;
 use super::conversation::{Answered, Awaited, Conversation};
 use super::outflow::made_to_leave;
-use super::rota::{Lane, yield_now};
+use crate::host::rota::{Lane, yield_now};
 
 /// What a connection does next.
 enum Next {

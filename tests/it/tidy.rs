@@ -342,7 +342,7 @@ fn collect_texts(path: &Path, found: &mut Vec<(String, String)>) {
 }
 
 /// What runs once in a process, however many instances that has.
-const OF_THE_PROCESS: &[&str] = &["src/instance/oom_score.rs", "src/options", "src/process"];
+const OF_THE_PROCESS: &[&str] = &["src/host", "src/instance/oom_score.rs", "src/options", "src/process"];
 
 /// What serves sockets: it sees its process, and its instance.
 const OF_A_SERVER: &[&str] = &["src/server"];

@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use crate::acl::log::Reason;
 use crate::config::{EVICTION_POLICIES, print_percentile};
-use crate::instance::{Instance, processor, system_bytes};
+use crate::instance::{Instance, processor};
 use crate::keyspace::Totals;
 use crate::persistence::LoadReport;
 use crate::pubsub::Kind as PubSubKind;
+use crate::resident::system_bytes;
 use crate::resp::{Reply, Request};
 use crate::statistics::Count;
 use crate::statistics::commands::CommandTotals;

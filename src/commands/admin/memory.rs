@@ -1,8 +1,9 @@
 //! MEMORY: how much memory each part of the server takes.
 
 use crate::allocator;
-use crate::instance::{Instance, resident_bytes};
+use crate::instance::Instance;
 use crate::keyspace::Transaction;
+use crate::resident::resident_bytes;
 use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
 

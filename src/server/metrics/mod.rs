@@ -32,7 +32,7 @@ use crate::instance::Instance;
 use crate::keyspace::Totals;
 
 use super::listener;
-use super::rota::Rota;
+use crate::host::rota::Rota;
 use http::{Answer, Asked, Method, Refusal};
 use places::{Place, Places};
 
@@ -243,8 +243,8 @@ mod tests {
     use super::*;
     use crate::commands::known;
     use crate::config::Config;
+    use crate::host::watchdog::watched;
     use crate::instance::Hooks;
-    use crate::server::lookout::watched;
 
     #[test]
     fn a_server_without_a_thread_for_its_clients_is_not_healthy() {

@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::allocator;
-use crate::instance::resident_bytes;
+use crate::resident::resident_bytes;
 
 /// The interval between checks for unused memory.
 const SLACK_INTERVAL: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ const SLACK_BYTES_MIN: usize = 8 << 20;
 const FREED_BYTES_MIN: usize = 256 << 10;
 
 /// Gives unused memory back, as long as the runtime runs.
-pub(super) async fn give_memory_back() {
+pub(crate) async fn give_memory_back() {
     let mut slack = Slack::default();
     loop {
         sleep(SLACK_INTERVAL).await;
@@ -63,7 +63,7 @@ impl Slack {
     }
 
     /// Gives back what can be given back. This may take long.
-    pub(super) fn give_back(&mut self) {
+    pub(crate) fn give_back(&mut self) {
         // Memory that is freed meanwhile may be in a part that has been searched already.
         let used_bytes = allocator::used_bytes();
         allocator::give_back();

@@ -28,8 +28,9 @@ use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 use tokio::task::unconstrained;
 
-use super::STACK_BYTES;
-
+/// Stack of a thread: deeply nested scripts need more than the default of two MiB. Only the used part takes
+/// memory.
+pub(crate) const STACK_BYTES: usize = 8 << 20;
 /// After this number of clients a server task lets the runtime look at the sockets.
 const TURN_CLIENTS: usize = 61;
 /// Each time that this number of clients waits, one more idle server task is woken. To wake a thread for
@@ -40,7 +41,7 @@ const LONG_REST: Duration = Duration::from_secs(10);
 
 /// Where a client is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
+pub(crate) enum Lane {
     /// By the threads that serve all clients.
     Usual,
     /// By the threads for long requests.
@@ -51,7 +52,7 @@ pub(super) enum Lane {
 type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The task of one client.
-pub(super) struct Task {
+pub(crate) struct Task {
     /// Its number in [`Rota::tasks`].
     number: u64,
     /// `None` once it has ended. Only the thread that runs it, or ends all, has it.
@@ -81,7 +82,7 @@ const FINISH_GLANCES: u32 = 200;
 
 /// A client's choice of the queue in which its task waits next.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LaneTicket(Arc<AtomicBool>);
+pub(crate) struct LaneTicket(Arc<AtomicBool>);
 
 /// The clients that wait to be served, and the server tasks that wait for clients.
 #[derive(Default)]
@@ -105,7 +106,7 @@ struct LongQueue {
 
 /// How a server task serves a client. Returns whether one server task is to end, because one more began
 /// meanwhile.
-pub(super) type Serve = fn(Arc<Task>) -> bool;
+pub(crate) type Serve = fn(Arc<Task>) -> bool;
 
 /// All clients of a server, in the order in which they are served.
 pub(crate) struct Rota {
@@ -134,7 +135,7 @@ impl std::fmt::Debug for Rota {
 
 impl LaneTicket {
     /// Lets the calling task be served in this lane from now on, at the end of its queue.
-    pub(super) async fn go_to(&self, lane: Lane) {
+    pub(crate) async fn go_to(&self, lane: Lane) {
         self.0.store(lane == Lane::Long, Ordering::Relaxed);
         yield_now().await;
     }
@@ -145,7 +146,7 @@ impl LaneTicket {
 }
 
 /// Puts the calling task at the end of its queue.
-pub(super) async fn yield_now() {
+pub(crate) async fn yield_now() {
     let mut has_yielded = false;
     poll_fn(|context| {
         if std::mem::replace(&mut has_yielded, true) {
@@ -160,7 +161,7 @@ pub(super) async fn yield_now() {
 impl Rota {
     /// Without clients. This number of threads serves them, by `serve`, and a number of their own the long
     /// requests.
-    pub(super) fn new(threads: usize, long_threads_max: usize, serve: Serve) -> Rota {
+    pub(crate) fn new(threads: usize, long_threads_max: usize, serve: Serve) -> Rota {
         Rota {
             queue: Mutex::default(),
             long: Mutex::default(),
@@ -176,7 +177,7 @@ impl Rota {
     }
 
     /// Begins to serve.
-    pub(super) fn start(self: &Arc<Self>, runtime: &Handle) {
+    pub(crate) fn start(self: &Arc<Self>, runtime: &Handle) {
         // It is set here only.
         let _ = self.runtime.set(runtime.clone());
         let mut queue = self.queue.lock();
@@ -186,7 +187,7 @@ impl Rota {
     }
 
     /// Adds a client: the future that serves it, made with the client's ticket.
-    pub(super) fn add<F>(self: &Arc<Self>, serving: impl FnOnce(LaneTicket) -> F)
+    pub(crate) fn add<F>(self: &Arc<Self>, serving: impl FnOnce(LaneTicket) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -278,7 +279,7 @@ impl Rota {
     /// Begins one more server task, in place of one whose thread is stuck with a client. When that thread has
     /// finished with the client, one server task ends. The new one calls `begun` first. Does nothing and
     /// returns false if there are `extra_max` more server tasks already than at the start.
-    pub(super) fn relieve(self: &Arc<Self>, extra_max: usize, begun: impl FnOnce() + Send + 'static) -> bool {
+    pub(crate) fn relieve(self: &Arc<Self>, extra_max: usize, begun: impl FnOnce() + Send + 'static) -> bool {
         let Some(runtime) = self.runtime.get() else { return false };
         {
             let mut queue = self.queue.lock();
@@ -318,7 +319,7 @@ impl Rota {
     }
 
     /// Ends all clients that are still served. Called when the server stops, after they were asked to leave.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.long_ready.notify_all();
         let tasks: Vec<_> = self.tasks.lock().values().filter_map(Weak::upgrade).collect();
@@ -334,7 +335,7 @@ impl Rota {
 
 impl Task {
     /// Serves the client, until it waits for something.
-    pub(super) fn run(self: Arc<Self>) {
+    pub(crate) fn run(self: Arc<Self>) {
         if !self.begin() {
             return;
         }

@@ -2,11 +2,11 @@
 //!
 //! Of the idle threads, one waits for the sockets, and the others wait for that one to wake them. When it
 //! gets a request, no thread watches the sockets until the request is done. So during a long request all
-//! clients would wait although threads are idle. A separate thread, the lookout, checks every [`GLANCE`]
+//! clients would wait although threads are idle. A separate thread, the watchdog, checks every [`GLANCE`]
 //! whether a thread is still busy with the same client. Then it has that thread relieved: one more server
 //! task ([`Rota`]) runs on an idle thread, which then watches the sockets. A thread that has merely lost its
 //! core to another program is not relieved: the clients behind its client would overtake it. Without requests
-//! the lookout sleeps, and costs nothing; serving a client costs two stores.
+//! the watchdog sleeps, and costs nothing; serving a client costs two stores.
 //!
 //! Work that is known to take long [hands over](hand_over) the thread's clients before it begins. Then they
 //! are served even if all threads are busy.
@@ -34,19 +34,19 @@ const GLANCE: Duration = Duration::from_millis(2);
 const STUCK_AFTER: Duration = Duration::from_millis(1);
 /// One that is busy for this number of checks is stuck whether it computes or not: it may wait for a disk.
 const STUCK_GLANCES: u32 = 25;
-/// Checks without a request after which the lookout sleeps.
+/// Checks without a request after which the watchdog sleeps.
 const QUIET_GLANCES: u32 = 10;
 /// Threads of the runtime that are idle until others are stuck, and with them the server tasks that the
-/// lookout adds. Long requests have threads of their own, so few get stuck: with a script, or in a request
+/// watchdog adds. Long requests have threads of their own, so few get stuck: with a script, or in a request
 /// that takes longer than was to be expected.
-pub(super) const SPARE_THREADS: usize = 2;
+pub(crate) const SPARE_THREADS: usize = 2;
 
 /// Watches the threads of a runtime.
 #[derive(Debug)]
-pub(super) struct Lookout {
+pub(crate) struct Watchdog {
     rota: Arc<Rota>,
     threads: Mutex<Vec<Weak<Watched>>>,
-    /// Whether the lookout sleeps, so that it must be woken. Every thread reads this for every client.
+    /// Whether the watchdog sleeps, so that it must be woken. Every thread reads this for every client.
     is_asleep: AtomicBool,
     thread: OnceLock<Thread>,
 }
@@ -54,7 +54,7 @@ pub(super) struct Lookout {
 /// A thread that serves clients.
 #[derive(Debug)]
 struct Watched {
-    lookout: Arc<Lookout>,
+    watchdog: Arc<Watchdog>,
     /// Twice the number of clients that it has served, plus one while it is busy with the next.
     served: AtomicU64,
     /// Whether a server task was added in place of the one that it runs.
@@ -63,7 +63,7 @@ struct Watched {
     times: Option<PathBuf>,
 }
 
-/// A thread as a check of the lookout has found it.
+/// A thread as a check of the watchdog has found it.
 struct Seen {
     thread: Weak<Watched>,
     /// Its [`Watched::served`] at that moment.
@@ -78,26 +78,26 @@ thread_local! {
     static WATCHED: OnceCell<Arc<Watched>> = const { OnceCell::new() };
 }
 
-/// The lookout ends after the last thread, so it must notice that this thread ends.
+/// The watchdog ends after the last thread, so it must notice that this thread ends.
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.lookout.wake();
+        self.watchdog.wake();
     }
 }
 
-impl Lookout {
+impl Watchdog {
     /// Watches threads that serve the clients of a rota.
-    pub(super) fn new(rota: Arc<Rota>) -> Lookout {
+    pub(crate) fn new(rota: Arc<Rota>) -> Watchdog {
         let (is_asleep, thread) = (AtomicBool::new(false), OnceLock::new());
-        Lookout { rota, threads: Mutex::default(), is_asleep, thread }
+        Watchdog { rota, threads: Mutex::default(), is_asleep, thread }
     }
 
     /// Registers the calling thread, until the thread ends.
-    pub(super) fn adopt_thread(self: &Arc<Self>) {
+    pub(crate) fn adopt_thread(self: &Arc<Self>) {
         let (served, is_relieved) = (AtomicU64::new(0), AtomicBool::new(false));
         let link = fs::read_link("/proc/thread-self");
         let times = link.ok().map(|link| PathBuf::from("/proc").join(link).join("schedstat"));
-        let watched = Arc::new(Watched { lookout: Arc::clone(self), served, is_relieved, times });
+        let watched = Arc::new(Watched { watchdog: Arc::clone(self), served, is_relieved, times });
         let mut threads = self.threads.lock();
         // Threads come and go.
         threads.retain(|thread| thread.strong_count() > 0);
@@ -105,15 +105,15 @@ impl Lookout {
         WATCHED.with(|own| drop(own.set(watched)));
     }
 
-    /// Starts the lookout for a runtime.
+    /// Starts the watchdog for a runtime.
     ///
     /// # Errors
     ///
     /// If its thread cannot start.
-    pub(super) fn start(self: Arc<Self>, runtime: Handle) -> io::Result<()> {
-        let lookout = Arc::clone(&self);
+    pub(crate) fn start(self: Arc<Self>, runtime: Handle) -> io::Result<()> {
+        let watchdog = Arc::clone(&self);
         let started =
-            thread::Builder::new().name("lookout".to_owned()).spawn(move || lookout.look(&runtime))?;
+            thread::Builder::new().name("watchdog".to_owned()).spawn(move || watchdog.look(&runtime))?;
         // It cannot miss the handle: it stays awake longer than this takes.
         let _ = self.thread.set(started.thread().clone());
         Ok(())
@@ -222,7 +222,7 @@ impl Watched {
         if self.is_relieved.swap(true, Ordering::SeqCst) {
             return false;
         }
-        let is_added = self.lookout.rota.relieve(SPARE_THREADS, || ());
+        let is_added = self.watchdog.rota.relieve(SPARE_THREADS, || ());
         if !is_added {
             self.is_relieved.store(false, Ordering::SeqCst);
         }
@@ -233,15 +233,15 @@ impl Watched {
 /// Serves a client. If that takes long, another thread serves the others and watches the sockets. Returns
 /// whether a server task was added for it, so that one is to end.
 #[inline]
-pub(super) fn watched(task: Arc<Task>) -> bool {
+pub(crate) fn watched(task: Arc<Task>) -> bool {
     WATCHED.with(|watched| {
         let Some(watched) = watched.get() else {
             task.run();
             return false;
         };
         watched.set_busy(true);
-        if watched.lookout.is_asleep.load(Ordering::Relaxed) {
-            watched.lookout.wake();
+        if watched.watchdog.is_asleep.load(Ordering::Relaxed) {
+            watched.watchdog.wake();
         }
         task.run();
         watched.set_busy(false);
@@ -251,7 +251,7 @@ pub(super) fn watched(task: Arc<Task>) -> bool {
 
 /// Lets another thread serve the clients of this one, which continues its work. Has no effect on a thread
 /// that serves no clients, or that has handed them over already.
-pub(super) fn hand_over() {
+pub(crate) fn hand_over() {
     /// How long the other thread may take to begin. If it does not, the clients wait for this one.
     const PATIENCE: Duration = Duration::from_secs(1);
     let (begun, taken_over) = mpsc::channel();
@@ -266,7 +266,7 @@ pub(super) fn hand_over() {
         }
         watched.set_busy(false);
         let is_relieved = watched.is_relieved.swap(true, Ordering::SeqCst);
-        if is_relieved || !watched.lookout.rota.relieve(usize::MAX, begun.clone()) {
+        if is_relieved || !watched.watchdog.rota.relieve(usize::MAX, begun.clone()) {
             watched.is_relieved.store(is_relieved, Ordering::SeqCst);
             tokio::spawn(async move { begun() });
         }

@@ -1,0 +1,84 @@
+//! The threads that serve clients.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, available_parallelism};
+
+use parking_lot::Mutex;
+use tokio::runtime::{Builder, Runtime};
+
+use super::rota::{Rota, STACK_BYTES};
+use super::watchdog::{SPARE_THREADS, Watchdog, watched};
+use crate::config::Config;
+
+/// The number of threads: `io-threads`, or the number of cores that this process may use.
+pub(crate) fn threads(config: &Config) -> usize {
+    match config.io_threads.size() {
+        0 => available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    }
+}
+
+/// The number of threads for long requests, beside this number of threads for all clients: half as many, so
+/// that the cores have time for the others.
+fn long_threads(threads: usize) -> usize {
+    (threads / 2).max(1)
+}
+
+/// The threads that serve clients, and the clients that they serve. The first threads call `prepare`. A single thread has the multi-thread
+/// scheduler, too: only that can hand over a thread's clients.
+pub(crate) fn runtime(config: &Config, prepare: fn()) -> Result<(Runtime, Arc<Rota>), String> {
+    let threads = threads(config);
+    let built = try_threads(threads + SPARE_THREADS).and_then(|()| build_runtime(threads, prepare));
+    built.map_err(|error| match error.kind() {
+        // The system says no more than "Resource temporarily unavailable".
+        io::ErrorKind::WouldBlock => {
+            "cannot start a thread: the user's limit of processes (ulimit -u) or of \
+                                      memory (ulimit -v) is reached"
+                .to_owned()
+        }
+        _ => format!("could not start the threads: {error}"),
+    })
+}
+
+/// Starts as many threads as the runtime will, and ends them. The runtime itself panics if the system refuses
+/// a thread.
+fn try_threads(count: usize) -> io::Result<()> {
+    let gate = Mutex::new(());
+    thread::scope(|scope| {
+        // All of them wait until the last one has started.
+        let _held = gate.lock();
+        for _ in 0..count {
+            let builder = thread::Builder::new().stack_size(STACK_BYTES);
+            builder.spawn_scoped(scope, || drop(gate.lock()))?;
+        }
+        Ok(())
+    })
+}
+
+fn build_runtime(threads: usize, prepare: fn()) -> io::Result<(Runtime, Arc<Rota>)> {
+    let rota = Arc::new(Rota::new(threads, long_threads(threads), watched));
+    let watchdog = Arc::new(Watchdog::new(Arc::clone(&rota)));
+    let adopting = Arc::clone(&watchdog);
+    let unprepared = AtomicUsize::new(threads + SPARE_THREADS);
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(threads + SPARE_THREADS)
+        .thread_stack_size(STACK_BYTES)
+        // A server task serves many clients before it lets the runtime look at the sockets, so it does so
+        // each time.
+        .event_interval(1)
+        .on_thread_start(move || {
+            adopting.adopt_thread();
+            // The first threads may serve clients; later ones come and go.
+            let one_less = |threads: usize| threads.checked_sub(1);
+            if unprepared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+                prepare();
+            }
+        })
+        .enable_all()
+        .build()?;
+    watchdog.start(runtime.handle().clone())?;
+    rota.start(runtime.handle());
+    Ok((runtime, rota))
+}
