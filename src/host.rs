@@ -1,9 +1,9 @@
 //! What the instances of a process share: work that needs a thread, but not one for each instance.
 //!
-//! An instance borrows from its host what it needs now and then, so an idle one has no thread. [`freeing`] is
-//! the thread that frees large garbage, [`trimming`] gives unused memory back. [`runtime`] makes the threads that
-//! serve clients, [`rota`] has them served in the order in which they were woken, and the [`watchdog`] makes sure
-//! that one long request delays no other client.
+//! An instance borrows from its host what it needs now and then, so an idle one has no thread. [`freeing`]
+//! is the thread that frees large garbage, [`trimming`] gives unused memory back. [`runtime`] makes the
+//! threads that serve clients, [`rota`] has them served in the order in which they were woken, and the
+//! [`watchdog`] makes sure that one long request delays no other client.
 
 mod freeing;
 pub(crate) mod rota;
