@@ -25,12 +25,6 @@ macro_rules! flag_set {
                 self.0 & other.0 == other.0
             }
 
-            /// The flag of one of [`NAMES`](Self::NAMES).
-            #[allow(dead_code)]
-            const fn numbered(number: usize) -> $set {
-                $set(1 << number)
-            }
-
             /// The names that Redis prints, in its order.
             pub fn names(self) -> impl Iterator<Item = &'static str> + Clone {
                 (0..).zip($set::NAMES).filter(move |(bit, _)| self.0 >> bit & 1 == 1).map(|(_, name)| *name)
