@@ -23,7 +23,7 @@ pub trait Shape: Sized {
 /// Declares the shapes: the name, what a [`Structure`] keeps, and the shape with its number of elements and
 /// its bytes.
 macro_rules! shapes {
-    ($($(#[$about:meta])* $name:ident($kept:ty): $shape:ident, $elements:expr, $bytes:expr;)+) => {
+    ($($(#[$about:meta])* $name:ident($kept:ty): $shape:ty, $elements:expr, $bytes:expr;)+) => {
         /// A large value: a long string, or one of the shapes that [`tree`] offers.
         #[derive(Debug)]
         pub enum Structure {
@@ -63,7 +63,7 @@ macro_rules! shapes {
             }
 
             fn share(&self) -> $shape {
-                $shape::share(self)
+                <$shape>::share(self)
             }
 
             fn of(structure: &Structure) -> Option<&$shape> {
