@@ -53,6 +53,6 @@ impl Categories {
     /// The category of a name without its `@`, in any case.
     pub fn of_name(name: &[u8]) -> Option<Categories> {
         let is_its_name = |known: &&str| known.as_bytes()[1..].eq_ignore_ascii_case(name);
-        Categories::NAMES.iter().position(|known| is_its_name(&known)).map(Categories::numbered)
+        Categories::NAMES.iter().position(is_its_name).map(Categories::numbered)
     }
 }

@@ -58,9 +58,8 @@ pub struct TypeFacts {
     /// Returns the name of the encoding that Redis would use for a value, for OBJECT ENCODING. The limit is
     /// the one of the type.
     pub encoding: fn(Content<'_>, Encoding, Limit) -> &'static str,
-    /// Returns up to which size a value is packed, by the values of parameters, which the argument returns by
-    /// their names.
-    pub limit: fn(&dyn Fn(&str) -> i64) -> Limit,
+    /// Returns up to which size a value is packed.
+    pub limit: LimitBy,
     /// Returns the number of elements; 1 for a value that stays without elements, too. With 0, a change
     /// removes the key.
     pub len: fn(Content<'_>) -> usize,
@@ -79,6 +78,9 @@ pub struct TypeFacts {
     /// Reads a value of one of `rdb_types`: into an empty buffer, or as a structure.
     pub load: LoadValue,
 }
+
+/// Returns the limit of a type by the values of parameters, which the argument returns by their names.
+pub(crate) type LimitBy = fn(&dyn Fn(&str) -> i64) -> Limit;
 
 /// Appends the requests that write a key: one for a string, any number for other types. The arguments are the
 /// key's name, its value, and its expiry in milliseconds since 1970.
