@@ -17,7 +17,7 @@ const LETTERS: &[(u8, EventClass)] = &[
     (b'x', EventClass::EXPIRED),
     (b'e', EventClass::EVICTED),
     (b't', EventClass::STREAM),
-    (b'd', EventClass(1 << 9)),
+    (b'd', EventClass::MODULE),
     (b'n', EventClass::NEW),
     (b'K', EventClass::AS_KEYSPACE),
     (b'E', EventClass::AS_KEYEVENT),
@@ -45,6 +45,8 @@ impl EventClass {
     pub const EVICTED: EventClass = EventClass(1 << 7);
     /// Events of commands on streams.
     pub const STREAM: EventClass = EventClass(1 << 8);
+    /// Events of commands on types that Redis knows only from its modules.
+    pub const MODULE: EventClass = EventClass(1 << 9);
     /// Events of keys that a reading command did not find.
     pub const MISS: EventClass = EventClass(1 << 10);
     /// Events of keys that are new.

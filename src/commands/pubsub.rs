@@ -19,21 +19,26 @@ use super::facts::{
 pub(super) const COMMANDS: &[Command] =
     &[PSUBSCRIBE, PUBLISH, PUBSUB, PUNSUBSCRIBE, SPUBLISH, SSUBSCRIBE, SUBSCRIBE, SUNSUBSCRIBE, UNSUBSCRIBE];
 
+/// The facts that most commands of this file share.
+const CHANNEL: Command = Command {
+    flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::PUBSUB,
+    group: Group::PUBSUB,
+    ..Command::DEFAULTS
+};
+
 const SUBSCRIBE: Command = Command {
     name: "subscribe",
     arity: Arity::AtLeast(2),
-    flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     channels: Channels::ALL,
     traits: Traits::LISTENING,
-    categories: Categories::PUBSUB,
-    group: Group::PUBSUB,
     summary: "Subscribes to channels.",
     since: "2.0.0",
     complexity: "O(N) where N is the number of channels to subscribe to.",
     arguments: &[Argument::string("channel").multiple()],
     example: &[("SUBSCRIBE mychannel", "[\"subscribe\", \"mychannel\", (integer) 1]")],
     run: Run::Server(subscribe),
-    ..Command::DEFAULTS
+    ..CHANNEL
 };
 
 fn subscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -43,18 +48,15 @@ fn subscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'
 const PSUBSCRIBE: Command = Command {
     name: "psubscribe",
     arity: Arity::AtLeast(2),
-    flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     channels: Channels::PATTERNS,
     traits: Traits::LISTENING,
-    categories: Categories::PUBSUB,
-    group: Group::PUBSUB,
     summary: "Subscribes to all channels whose names match patterns.",
     since: "2.0.0",
     complexity: "O(N) where N is the number of patterns the client is already subscribed to.",
     arguments: &[Argument::block("pattern", &[Argument::pattern("pattern")]).multiple()],
     example: &[("PSUBSCRIBE news.*", "[\"psubscribe\", \"news.*\", (integer) 1]")],
     run: Run::Server(psubscribe),
-    ..Command::DEFAULTS
+    ..CHANNEL
 };
 
 fn psubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -67,19 +69,16 @@ fn psubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<
 const SSUBSCRIBE: Command = Command {
     name: "ssubscribe",
     arity: Arity::AtLeast(2),
-    flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     keys: &[KeySpec::every(1, KeyFlags::NOT_KEY)],
     channels: Channels::ALL,
     traits: Traits::LISTENING,
-    categories: Categories::PUBSUB,
-    group: Group::PUBSUB,
     summary: "Subscribes to sharded channels.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of shard channels to subscribe to.",
     arguments: &[Argument::string("shardchannel").multiple()],
     example: &[("SSUBSCRIBE orders", "[\"ssubscribe\", \"orders\", (integer) 1]")],
     run: Run::Server(ssubscribe),
-    ..Command::DEFAULTS
+    ..CHANNEL
 };
 
 fn ssubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -141,17 +140,14 @@ fn write_change(verb: &str, name: Option<&[u8]>, left: usize, reply: Reply<'_>) 
 const UNSUBSCRIBE: Command = Command {
     name: "unsubscribe",
     arity: Arity::AtLeast(1),
-    flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     traits: Traits::LISTENING,
-    categories: Categories::PUBSUB,
-    group: Group::PUBSUB,
     summary: "Unsubscribes from channels, or from all of them.",
     since: "2.0.0",
     complexity: "O(N) where N is the number of clients already subscribed to a channel.",
     arguments: &[Argument::string("channel").optional().multiple()],
     example: &[("UNSUBSCRIBE", "[\"unsubscribe\", (nil), (integer) 0]")],
     run: Run::Server(unsubscribe),
-    ..Command::DEFAULTS
+    ..CHANNEL
 };
 
 fn unsubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -161,17 +157,14 @@ fn unsubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply
 const PUNSUBSCRIBE: Command = Command {
     name: "punsubscribe",
     arity: Arity::AtLeast(1),
-    flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     traits: Traits::LISTENING,
-    categories: Categories::PUBSUB,
-    group: Group::PUBSUB,
     summary: "Unsubscribes from patterns, or from all of them.",
     since: "2.0.0",
     complexity: "O(N+M) where N is the number of patterns the client is already subscribed and M is the number of total patterns subscribed in the system (by any client).",
     arguments: &[Argument::pattern("pattern").optional().multiple()],
     example: &[("PUNSUBSCRIBE", "[\"punsubscribe\", (nil), (integer) 0]")],
     run: Run::Server(punsubscribe),
-    ..Command::DEFAULTS
+    ..CHANNEL
 };
 
 fn punsubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -181,18 +174,15 @@ fn punsubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Repl
 const SUNSUBSCRIBE: Command = Command {
     name: "sunsubscribe",
     arity: Arity::AtLeast(1),
-    flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     keys: &[KeySpec::every(1, KeyFlags::NOT_KEY)],
     traits: Traits::LISTENING,
-    categories: Categories::PUBSUB,
-    group: Group::PUBSUB,
     summary: "Unsubscribes from sharded channels, or from all of them.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of clients already subscribed to a shard channel.",
     arguments: &[Argument::string("shardchannel").optional().multiple()],
     example: &[("SUNSUBSCRIBE", "[\"sunsubscribe\", (nil), (integer) 0]")],
     run: Run::Server(sunsubscribe),
-    ..Command::DEFAULTS
+    ..CHANNEL
 };
 
 fn sunsubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -229,8 +219,6 @@ const PUBLISH: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
     channels: Channels::FIRST,
-    categories: Categories::PUBSUB,
-    group: Group::PUBSUB,
     summary: "Sends a message to the subscribers of a channel; returns how many received it.",
     since: "2.0.0",
     complexity: "O(N+M) where N is the number of clients subscribed to the receiving channel and M is the total number of subscribed patterns (by any client).",
@@ -238,7 +226,7 @@ const PUBLISH: Command = Command {
     example: &[("PUBLISH mychannel Hello", "(integer) 0")],
     may_replicate: true,
     run: Run::Message(publish),
-    ..Command::DEFAULTS
+    ..CHANNEL
 };
 
 fn publish(instance: &Instance, session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -251,8 +239,6 @@ const SPUBLISH: Command = Command {
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::NOT_KEY)],
     channels: Channels::FIRST,
-    categories: Categories::PUBSUB,
-    group: Group::PUBSUB,
     summary: "Sends a message to the subscribers of a sharded channel; returns how many received it.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of clients subscribed to the receiving shard channel.",
@@ -260,7 +246,7 @@ const SPUBLISH: Command = Command {
     example: &[("SPUBLISH orders Hello", "(integer) 0")],
     may_replicate: true,
     run: Run::Message(spublish),
-    ..Command::DEFAULTS
+    ..CHANNEL
 };
 
 fn spublish(instance: &Instance, session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -290,8 +276,6 @@ const PUBSUB_CHANNELS: Command = Command {
     name: "pubsub|channels",
     arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
-    categories: Categories::PUBSUB,
-    group: Group::PUBSUB,
     summary: "Lists the channels that have subscribers, optionally only names that match a pattern.",
     since: "2.8.0",
     complexity: "O(N) where N is the number of active channels, and assuming constant time pattern matching (relatively short channels and patterns)",
@@ -299,7 +283,7 @@ const PUBSUB_CHANNELS: Command = Command {
     arguments: &[Argument::pattern("pattern").optional()],
     example: &[("PUBSUB CHANNELS", "[]")],
     run: Run::Server(channels),
-    ..Command::DEFAULTS
+    ..CHANNEL
 };
 
 fn channels(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -310,15 +294,13 @@ const PUBSUB_SHARDCHANNELS: Command = Command {
     name: "pubsub|shardchannels",
     arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
-    categories: Categories::PUBSUB,
-    group: Group::PUBSUB,
     summary: "Lists the sharded channels that have subscribers, optionally only those matching a pattern.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of active shard channels, and assuming constant time pattern matching (relatively short shard channels).",
     arguments: &[Argument::pattern("pattern").optional()],
     example: &[("PUBSUB SHARDCHANNELS", "[]")],
     run: Run::Server(shard_channels),
-    ..Command::DEFAULTS
+    ..CHANNEL
 };
 
 fn shard_channels(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -343,15 +325,13 @@ const PUBSUB_NUMSUB: Command = Command {
     name: "pubsub|numsub",
     arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
-    categories: Categories::PUBSUB,
-    group: Group::PUBSUB,
     summary: "Returns the number of subscribers of each given channel.",
     since: "2.8.0",
     complexity: "O(N) for the NUMSUB subcommand, where N is the number of requested channels",
     arguments: &[Argument::string("channel").optional().multiple()],
     example: &[("PUBSUB NUMSUB mychannel", "[\"mychannel\", (integer) 0]")],
     run: Run::Server(listeners),
-    ..Command::DEFAULTS
+    ..CHANNEL
 };
 
 fn listeners(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -362,15 +342,13 @@ const PUBSUB_SHARDNUMSUB: Command = Command {
     name: "pubsub|shardnumsub",
     arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
-    categories: Categories::PUBSUB,
-    group: Group::PUBSUB,
     summary: "Returns the number of subscribers of each given sharded channel.",
     since: "7.0.0",
     complexity: "O(N) for the SHARDNUMSUB subcommand, where N is the number of requested shard channels",
     arguments: &[Argument::string("shardchannel").optional().multiple()],
     example: &[("PUBSUB SHARDNUMSUB orders", "[\"orders\", (integer) 0]")],
     run: Run::Server(shard_listeners),
-    ..Command::DEFAULTS
+    ..CHANNEL
 };
 
 fn shard_listeners(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -390,14 +368,12 @@ const PUBSUB_NUMPAT: Command = Command {
     name: "pubsub|numpat",
     arity: Arity::Exactly(2),
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
-    categories: Categories::PUBSUB,
-    group: Group::PUBSUB,
     summary: "Returns the number of patterns that have subscribers.",
     since: "2.8.0",
     complexity: "O(1)",
     example: &[("PUBSUB NUMPAT", "(integer) 0")],
     run: Run::Server(patterns),
-    ..Command::DEFAULTS
+    ..CHANNEL
 };
 
 fn patterns(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {

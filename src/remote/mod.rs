@@ -18,6 +18,7 @@
 //! - [`sender`] sends one batch after the other.
 //! - [`lines`] are those in which clients wait for keys.
 //! - [`news`] is what front-ends send each other, and [`seal`] proves that they have.
+//! - [`hosts`] finds the host that can be used.
 //! - [`passwords`] finds the store's password.
 //! - [`all_keys`] is for requests about all keys.
 //! - [`postgres`] is the store that speaks PostgreSQL's protocol.
@@ -37,6 +38,7 @@ mod forming;
 mod gathering;
 mod health;
 mod hints;
+mod hosts;
 mod lines;
 pub(crate) mod news;
 mod passwords;

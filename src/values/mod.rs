@@ -20,11 +20,32 @@ use crate::dump::Compressor;
 use crate::dump::strings::{DecodeError, Source};
 use crate::events::EventClass;
 use crate::values::expiring::Expiring;
+use crate::values::tree::{ExpiringMap, Ledger, Map, Ranking, Sequence};
 
 pub use limits::Limits;
 pub(crate) use limits::{Limit, PACKED_BYTES_MAX, size};
 pub(crate) use long_text::{LONG_TEXT_BYTES, LongText};
-pub(crate) use structure::{Shape, Structure};
+pub(crate) use structure::Shape;
+
+structure::shapes! {
+    /// Strings by name: a hash, or a set.
+    Map(Map): Map, Map::len, Map::bytes;
+    /// Records in an order: a list.
+    Sequence(Sequence): Sequence, Sequence::len, Sequence::bytes;
+    /// Members in the order of their scores: a sorted set.
+    Ranking(Ranking): Ranking, Ranking::len, Ranking::bytes;
+    /// A long string.
+    Text(LongText): LongText, |_: &LongText| 1, LongText::bytes;
+    /// Entries in the order of their IDs: a stream.
+    Ledger(Box<Ledger>): Ledger, Ledger::len, Ledger::bytes;
+    /// Strings by name, of which some expire: a hash.
+    Expiring(Box<ExpiringMap>): ExpiringMap, ExpiringMap::len, expiring_bytes;
+}
+
+/// Bytes of a map with its own, since the value owns it by a pointer.
+fn expiring_bytes(map: &ExpiringMap) -> usize {
+    size_of::<ExpiringMap>() + map.bytes()
+}
 
 /// The facts about a type, for modules that handle values of any type.
 pub struct TypeFacts {

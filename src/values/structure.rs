@@ -3,10 +3,10 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
-use crate::values::LongText;
-use crate::values::tree::{ExpiringMap, Ledger, Map, Ranking, Sequence};
+use crate::values::Structure;
+use crate::values::tree::{Map, Ranking};
 
-/// A shape of large values. Each is one line in the list of [`Structure`].
+/// A shape of large values. Each is one line in the list of the module [`values`](super).
 pub trait Shape: Sized {
     /// The number of elements.
     fn elements(&self) -> usize;
@@ -23,8 +23,8 @@ pub trait Shape: Sized {
 /// Declares the shapes: the name, what a [`Structure`] keeps, and the shape with its number of elements and
 /// its bytes.
 macro_rules! shapes {
-    ($($(#[$about:meta])* $name:ident($kept:ty): $shape:ident, $elements:expr, $bytes:expr;)+) => {
-        /// A large value: a long string, or one of the shapes that [`tree`](super::tree) offers.
+    ($($(#[$about:meta])* $name:ident($kept:ty): $shape:ty, $elements:expr, $bytes:expr;)+) => {
+        /// A large value: a long string, or one of the shapes that [`tree`] offers.
         #[derive(Debug)]
         pub enum Structure {
             $($(#[$about])* $name($kept),)+
@@ -63,7 +63,7 @@ macro_rules! shapes {
             }
 
             fn share(&self) -> $shape {
-                $shape::share(self)
+                <$shape>::share(self)
             }
 
             fn of(structure: &Structure) -> Option<&$shape> {
@@ -77,25 +77,7 @@ macro_rules! shapes {
     };
 }
 
-shapes! {
-    /// Strings by name: a hash, or a set.
-    Map(Map): Map, Map::len, Map::bytes;
-    /// Records in an order: a list.
-    Sequence(Sequence): Sequence, Sequence::len, Sequence::bytes;
-    /// Members in the order of their scores: a sorted set.
-    Ranking(Ranking): Ranking, Ranking::len, Ranking::bytes;
-    /// A long string.
-    Text(LongText): LongText, |_: &LongText| 1, LongText::bytes;
-    /// Entries in the order of their IDs: a stream.
-    Ledger(Box<Ledger>): Ledger, Ledger::len, Ledger::bytes;
-    /// Strings by name, of which some expire: a hash.
-    Expiring(Box<ExpiringMap>): ExpiringMap, ExpiringMap::len, expiring_bytes;
-}
-
-/// Bytes of a map with its own, since the value owns it by a pointer.
-fn expiring_bytes(map: &ExpiringMap) -> usize {
-    size_of::<ExpiringMap>() + map.bytes()
-}
+pub(super) use shapes;
 
 /// The seed of all maps, random in each process. Their hash has further secrets: see [`Map::new`].
 static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));

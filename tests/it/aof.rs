@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keyfast::internals::commands::execution::replay;
 use keyfast::internals::commands::facts::Run;
@@ -18,7 +18,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 
 use crate::client::{Client, request};
 use crate::folder::Folder;
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, wait_until};
 use crate::tools::{installed, refuse_to_pass_without};
 
 pub(crate) const ALWAYS: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
@@ -128,22 +128,13 @@ pub(crate) fn check(folder: &Folder) {
     assert!(output.status.success() && text.contains("All AOF files and manifest are valid"), "{text}");
 }
 
-#[track_caller]
-pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool, otherwise: &str) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "{otherwise}");
-        thread::yield_now();
-    }
-}
-
 /// Waits until the log is not being rewritten, and will not be.
 #[track_caller]
 pub(crate) fn wait_for_rewrite(client: &mut Client) {
     let is_over = |client: &mut Client| {
         ["aof_rewrite_scheduled", "aof_rewrite_in_progress"].iter().all(|field| client.info(field) == "0")
     };
-    wait_until(|| is_over(client), "the rewrite does not end");
+    wait_until("the rewrite ends", || is_over(client));
     assert_eq!(client.info("aof_last_bgrewrite_status"), "ok");
 }
 
@@ -215,11 +206,11 @@ fn what_expires_is_gone_and_what_was_made_to_stay_is_not() {
     client.line("PEXPIRE stays 60000").is(1);
     client.line("SET forever v PX 3000").is_ok();
     client.line("PERSIST forever").is(1);
-    wait_until(|| client.line("EXISTS gone taken late").integer() == 0, "they expire");
+    wait_until("they have expired", || client.line("EXISTS gone taken late").integer() == 0);
     client.line("SETNX taken new").is(1);
     client.line("APPEND late r").is(1);
     // The first expiry of `stays` passes before the log is loaded.
-    wait_until(|| client.line("PTTL stays").integer() < 60_000 - 3001, "time passes");
+    wait_until("time has passed", || client.line("PTTL stays").integer() < 60_000 - 3001);
     let expected = state(&mut client);
     drop(server);
     let mut client = serve(&folder, &[]).into_client();
@@ -262,15 +253,12 @@ pub(crate) fn load(folder: &Folder, truncated: &str) -> Result<State, String> {
         loaded.as_ref().is_err_and(|why| why.starts_with("Another server keeps its log in"))
     };
     let mut loaded = replay::load(&instance);
-    wait_until(
-        || {
-            if is_locked(&loaded) {
-                loaded = replay::load(&instance);
-            }
-            !is_locked(&loaded)
-        },
-        "the folder stays locked",
-    );
+    wait_until("the folder is free", || {
+        if is_locked(&loaded) {
+            loaded = replay::load(&instance);
+        }
+        !is_locked(&loaded)
+    });
     loaded?;
     let mut tx = instance.keyspace.begin_all(0).unwrap();
     let mut state = State::new();
@@ -377,7 +365,7 @@ fn what_one_server_logs_the_other_loads() {
         do_everything(&mut client);
         client.line("SETEX soon 1 v").is_ok();
         client.line("PEXPIRE soon 100000").is(1);
-        wait_until(|| client.line("PTTL soon").integer() < 98_900, "time passes");
+        wait_until("time has passed", || client.line("PTTL soon").integer() < 98_900);
         let expected = state(&mut client);
         drop(redis);
         let server = serve(&folder, &options);
@@ -477,7 +465,7 @@ fn an_acknowledged_setnx_survives_200_kills() {
                 .collect();
             thread::sleep(pause);
             // A busy machine may not have come to any of them.
-            wait_until(|| taken.load(Ordering::Relaxed) > 1, "some are taken");
+            wait_until("some are taken", || taken.load(Ordering::Relaxed) > 1);
             drop(server);
             workers.into_iter().map(|worker| worker.join().unwrap()).unzip()
         });
@@ -710,7 +698,7 @@ fn a_disk_that_fails_loses_nothing_that_was_acknowledged() {
         let mut client = server.client();
         client.line("SET first 1").is_ok();
         let path = increment(&folder, 1);
-        wait_until(|| fs::metadata(&path).unwrap().len() > 40, "it is written");
+        wait_until("it is written", || fs::metadata(&path).unwrap().len() > 40);
         // There is room for the beginning of a record.
         limit(fs::metadata(&path).unwrap().len() + 7);
         let mut unlucky = server.client();
@@ -725,7 +713,7 @@ fn a_disk_that_fails_loses_nothing_that_was_acknowledged() {
                 true
             }
         };
-        wait_until(|| client.info("aof_last_write_status") == "err", "it fails");
+        wait_until("it fails", || client.info("aof_last_write_status") == "err");
         const MISCONF: &str = "MISCONF Errors writing to the AOF file: File too large";
         client.line("SET third 1").is_error(MISCONF);
         client.line("PING").is_error(MISCONF);
@@ -735,7 +723,7 @@ fn a_disk_that_fails_loses_nothing_that_was_acknowledged() {
         server.signal("TERM");
         server.wait_for_output("bytes of appendonly.aof.1.incr.aof are not on the disk (File too large)");
         limit(rlimit::INFINITY);
-        wait_until(|| client.info("aof_last_write_status") == "ok", "it goes on");
+        wait_until("it goes on", || client.info("aof_last_write_status") == "ok");
         client.line("SET fourth 1").is_ok();
         if policy == "everysec" {
             client.line("CONFIG SET appendfsync always").is_ok();
@@ -763,14 +751,14 @@ fn a_log_that_cannot_be_brought_to_the_disk_is_written_anew() {
     let server = serve(&folder, &["--appendfsync", "everysec"]);
     let mut client = server.client();
     client.line("SET first 1").is_ok();
-    wait_until(|| client.info("aof_last_write_status") == "err", "it fails");
+    wait_until("it fails", || client.info("aof_last_write_status") == "err");
     server.wait_for_output("Fail to fsync the AOF file: Invalid argument");
     client.line("SET second 1").is_error("MISCONF Errors writing to the AOF file: Invalid argument");
     client.line("GET first").is("1");
     server.wait_for_output("Background AOF rewrite terminated with error: ");
     fs::remove_dir(increment(&folder, 2)).unwrap();
     // It tries again by itself.
-    wait_until(|| client.info("aof_last_write_status") == "ok", "it goes on");
+    wait_until("it goes on", || client.info("aof_last_write_status") == "ok");
     client.line("SET third 1").is_ok();
     wait_for_rewrite(&mut client);
     client.line("CONFIG SET appendfsync always").is_ok();
@@ -862,7 +850,7 @@ fn room_for_the_log_is_kept_while_it_grows_and_no_longer() {
     client.cmd(["SET", "last", &"v".repeat(1 << 20)]).is_ok();
     assert!(taken(&path) >= length() + ROUNDING);
     client.line("CONFIG SET appendonly no").is_ok();
-    wait_until(|| taken(&path) < length() + ROUNDING, "it is not given back");
+    wait_until("it is given back", || taken(&path) < length() + ROUNDING);
     drop(server);
     check(&folder);
 }

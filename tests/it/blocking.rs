@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::aof::wait_until;
 use crate::client::{Client, Reply, request};
 use crate::connection::field;
-use crate::server::{Server, SetOnDrop};
+use crate::server::{Server, SetOnDrop, wait_until};
 
 /// Lets a client wait. Returns when the server knows of it.
 fn wait(server: &Server, client: &mut Client, line: &str) {
@@ -15,7 +14,7 @@ fn wait(server: &Server, client: &mut Client, line: &str) {
     let blocked = |other: &mut Client| other.info("blocked_clients").parse::<usize>().unwrap();
     let before = blocked(&mut other);
     client.send(&request(line.split(' ')));
-    wait_until(|| blocked(&mut other) > before, "the client does not wait");
+    wait_until("the client waits", || blocked(&mut other) > before);
 }
 
 fn pair(key: &str, element: &str) -> Vec<u8> {
@@ -192,11 +191,11 @@ fn a_wait_ends_at_its_time_and_by_other_clients() {
     wait(&server, &mut client, "BLPOP queue 0");
     server.client().cmd(["CLIENT", "KILL", "ID", &id]).is(1);
     let no_client_waits = || server.client().info("blocked_clients") == "0";
-    wait_until(no_client_waits, "a client that was killed waits");
+    wait_until("no client that was killed waits", no_client_waits);
     let mut leaving = server.client();
     wait(&server, &mut leaving, "BLPOP queue 0");
     drop(leaving);
-    wait_until(no_client_waits, "a client that is gone waits");
+    wait_until("no client that is gone waits", no_client_waits);
     server.client().line("RPUSH queue v").is(1);
     server.client().line("LLEN queue").is(1);
 }
@@ -346,7 +345,7 @@ fn a_client_that_keeps_the_right_keeps_its_turn_and_its_pipeline() {
     admin.reply().is(2);
     assert_eq!(bob.reply_bytes(), pair("key", "a"));
     assert_eq!(next.reply_bytes(), pair("key", "b"));
-    wait_until(|| admin.info("blocked_clients") == "1", "bob does not wait");
+    wait_until("bob waits", || admin.info("blocked_clients") == "1");
     admin.send(&[line("ACL SETUSER bob resetkeys ~other"), line("RPUSH rest c")].concat());
     admin.reply().is_ok();
     admin.reply().is(1);
@@ -422,7 +421,7 @@ fn each_element_goes_to_one_client_however_many_wait() {
             .collect();
         producers.into_iter().for_each(|producer| producer.join().unwrap());
         let mut last = server.client();
-        wait_until(|| last.line("LLEN queue").integer() == 0, "elements are left");
+        wait_until("no element is left", || last.line("LLEN queue").integer() == 0);
         for _ in 0..WORKERS {
             last.line("RPUSH queue end").ignored();
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::client::{Client, Reply, request, words};
 use crate::folder::Folder;
-use crate::server::{PATIENCE, Server};
+use crate::server::{PATIENCE, Server, wait_until};
 
 /// The last millisecond that the clock can be turned to.
 const LAST_MS: &str = "253402300799999";
@@ -421,10 +421,7 @@ fn assert_claimed(client: &mut Client, key: &str, idle_ms: u64) {
 }
 
 fn wait_until_blocked(client: &mut Client, count: u64) {
-    let deadline = Instant::now() + PATIENCE;
-    while client.info("blocked_clients") != count.to_string() {
-        assert!(Instant::now() < deadline, "{count} should wait");
-    }
+    wait_until(&format!("{count} wait"), || client.info("blocked_clients") == count.to_string());
 }
 
 #[test]

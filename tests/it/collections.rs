@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::aof::{check, serve, state, wait_for_rewrite, wait_until};
+use crate::aof::{check, serve, state, wait_for_rewrite};
 use crate::client::{Client, Reply, request};
 use crate::folder::Folder;
-use crate::server::Server;
+use crate::server::{Server, wait_until};
 use crate::tools::installed;
 
 /// Collections below, at and above every limit: of elements, of the bytes of one, of all bytes.
@@ -279,7 +279,7 @@ fn nothing_acknowledged_is_lost_and_nothing_is_half_done_over_200_kills() {
                 })
                 .collect();
             thread::sleep(pause);
-            wait_until(|| done.load(Ordering::Relaxed) > 1, "some units are written");
+            wait_until("some units are written", || done.load(Ordering::Relaxed) > 1);
             drop(server);
             workers.into_iter().map(|worker| worker.join().unwrap()).collect()
         });
@@ -359,7 +359,7 @@ fn a_large_collection_is_shared_until_it_changes_and_its_memory_comes_back() {
     client.line("ZCARD copy:1").is(200_000);
     client.line("DEL large").is(1);
     client.line("FLUSHALL").is_ok();
-    wait_until(|| used(&mut client) < large / 4, "the memory is not given back");
+    wait_until("the memory is given back", || used(&mut client) < large / 4);
 }
 
 /// As in Redis 7.0. Newer servers refuse it.

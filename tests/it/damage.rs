@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::aof::{ALWAYS, State, files, increment, load, serve, state, wait_until};
+use crate::aof::{ALWAYS, State, files, increment, load, serve, state};
 use crate::client::request;
 use crate::folder::Folder;
-use crate::server::{PATIENCE, Server, program};
+use crate::server::{PATIENCE, Server, program, wait_until};
 
 const MANIFEST: &str = "file appendonly.aof.1.incr.aof seq 1 type i\n";
 
@@ -290,7 +290,7 @@ fn a_rewrite_where_nothing_can_be_written_is_answered_with_the_error() {
     assert_eq!(client.info("aof_last_bgrewrite_status"), "err");
     fs::remove_file(directory).unwrap();
     client.line("BGREWRITEAOF").is_simple("Background append only file rewriting started");
-    wait_until(|| client.info("aof_rewrite_in_progress") == "0", "the rewrite does not end");
+    wait_until("the rewrite ends", || client.info("aof_rewrite_in_progress") == "0");
     assert_eq!(client.info("aof_last_bgrewrite_status"), "ok");
 }
 
@@ -306,7 +306,7 @@ fn a_rewrite_that_is_given_up_with_the_log_is_no_failure() {
     for _ in 0..3 {
         client.send(b"CONFIG SET appendonly yes\r\nCONFIG SET appendonly no\r\n");
         (0..2).for_each(|_| client.reply().is_ok());
-        wait_until(|| client.info("aof_rewrite_in_progress") == "0", "the rewrite does not end");
+        wait_until("the rewrite ends", || client.info("aof_rewrite_in_progress") == "0");
         assert_eq!(client.info("aof_last_bgrewrite_status"), "ok");
     }
 }
@@ -329,7 +329,7 @@ fn two_servers_do_not_keep_one_log() {
     serve(&folder, &["--appenddirname", "elsewhere"]).client().line("DBSIZE").is(0);
     server.client().line("CONFIG SET appendonly no").is_ok();
     let is_taken = || other.client().line("CONFIG SET appendonly yes").text() == "OK";
-    wait_until(is_taken, "the log stays locked");
+    wait_until("the log is free", is_taken);
     drop((server, other));
     serve(&folder, &[]).client().line("PING").is_simple("PONG");
 }

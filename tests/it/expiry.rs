@@ -1,20 +1,9 @@
 //! Keys that end: to the millisecond when asked for, and soon enough when not.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, Reply};
-use crate::server::{PATIENCE, Server};
-
-/// Asks until the answer is right, for as long as patience lasts.
-#[track_caller]
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
+use crate::server::{Server, wait_until};
 
 #[test]
 fn a_key_is_there_until_its_millisecond_and_absent_from_it_on() {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, Reply, request};
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, wait_until};
 
 fn start() -> Server {
     Server::start_with(&["--enable-fault-command", "yes"])
@@ -14,14 +14,6 @@ fn two() -> (Server, Client, Client) {
     let server = start();
     let (planter, sufferer) = (server.client(), server.client());
     (server, planter, sufferer)
-}
-
-#[track_caller]
-fn wait_until(mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "it never comes");
-    }
 }
 
 /// Many requests as one.
@@ -65,7 +57,7 @@ fn a_lost_reply_is_that_of_a_command_that_was_executed() {
     let (_server, mut planter, mut client) = two();
     planter.line("FAULT ADD ON setnx TIMES 1 DROP-REPLY").is(1);
     client.send(&together(&["SETNX lock mine"]));
-    wait_until(|| planter.line("GET lock").reply() == Reply::from("mine"));
+    wait_until("it is executed", || planter.line("GET lock").reply() == Reply::from("mine"));
     assert!(client.is_silent_for(Duration::from_millis(50)));
     client.line("SETNX lock mine").is(0);
 }
@@ -97,7 +89,7 @@ fn who_waits_for_a_reply_that_will_be_lost_is_not_told_of_being_unblocked_either
     planter.line("FAULT ADD ON wait DROP-REPLY").is(1);
     let id = client.line("CLIENT ID").integer().to_string();
     client.send(&together(&["WAIT 1 0", "PING"]));
-    wait_until(|| planter.cmd(["CLIENT", "UNBLOCK", &id, "ERROR"]).integer() == 1);
+    wait_until("it can be unblocked", || planter.cmd(["CLIENT", "UNBLOCK", &id, "ERROR"]).integer() == 1);
     client.reply().is_simple("PONG");
 }
 
@@ -145,7 +137,7 @@ fn a_delay_keeps_the_order_of_its_client_and_holds_up_no_other() {
     client.send(&together(&["INCR n", "SET k v", "GET k", "SET k w", "GET k"]));
     // What came before is answered at once.
     client.reply().is(1);
-    wait_until(|| planter.info("faults_struck") == "1");
+    wait_until("the fault has struck", || planter.info("faults_struck") == "1");
     planter.line("GET k").is_nil();
     planter.line("SETNX k other").is(1);
     server.client().line("APPEND k !").is(6);
@@ -172,7 +164,7 @@ fn a_fault_that_was_cleared_spares_none_of_those_to_come() {
     let (_server, mut planter, mut client) = two();
     planter.line("FAULT ADD ON set DELAY 3600000").is(1);
     client.send(&together(&["SET k v"]));
-    wait_until(|| planter.info("faults_struck") == "1");
+    wait_until("the fault has struck", || planter.info("faults_struck") == "1");
     // The delay is ended although its fault is gone.
     planter.line("FAULT DEL 1").is(1);
     planter.line("GET k").is_nil();
@@ -187,11 +179,11 @@ fn a_request_that_is_late_is_executed_though_its_client_is_gone() {
     let (_server, mut planter, mut client) = two();
     planter.line("FAULT ADD ON setnx TIMES 1 DELAY 3600000").is(1);
     client.send(&together(&["SETNX lock late"]));
-    wait_until(|| planter.info("faults_struck") == "1");
+    wait_until("the fault has struck", || planter.info("faults_struck") == "1");
     drop(client);
     planter.line("EXISTS lock").is(0);
     planter.line("FAULT CLEAR").is(1);
-    wait_until(|| planter.line("GET lock").reply() == Reply::from("late"));
+    wait_until("it is executed", || planter.line("GET lock").reply() == Reply::from("late"));
 }
 
 #[test]
@@ -200,16 +192,16 @@ fn a_request_that_is_late_is_executed_though_its_client_was_killed_and_nothing_b
     let id = client.line("CLIENT ID").integer().to_string();
     planter.line("FAULT ADD ON set DELAY 3600000").is(1);
     client.send(&together(&["SET k late", "SET k later", "DEL k", "INCR n"]));
-    wait_until(|| planter.info("faults_struck") == "1");
+    wait_until("the fault has struck", || planter.info("faults_struck") == "1");
     planter.cmd(["CLIENT", "KILL", "ID", &id]).is(1);
     // It is disconnected at once.
     assert!(client.is_closed());
     planter.line("EXISTS k").is(0);
     planter.line("FAULT CLEAR").is(1);
     let mut other = server.client();
-    wait_until(|| other.line("GET k").reply() == Reply::from("late"));
+    wait_until("it is executed", || other.line("GET k").reply() == Reply::from("late"));
     // When it is gone, it does no more.
-    wait_until(|| !planter.line("CLIENT LIST").text().contains(&format!("id={id} ")));
+    wait_until("it is gone", || !planter.line("CLIENT LIST").text().contains(&format!("id={id} ")));
     other.line("MGET k n").is(Reply::Array(vec![Reply::from("late"), Reply::Null]));
 }
 
@@ -219,10 +211,10 @@ fn a_killed_clients_late_request_waits_for_nothing() {
     let id = client.line("CLIENT ID").integer().to_string();
     planter.line("FAULT ADD ON blpop DELAY 3600000").is(1);
     client.send(&together(&["BLPOP list 0"]));
-    wait_until(|| planter.info("faults_struck") == "1");
+    wait_until("the fault has struck", || planter.info("faults_struck") == "1");
     planter.cmd(["CLIENT", "KILL", "ID", &id]).is(1);
     planter.line("FAULT CLEAR").is(1);
-    wait_until(|| !planter.line("CLIENT LIST").text().contains(&format!("id={id} ")));
+    wait_until("it is gone", || !planter.line("CLIENT LIST").text().contains(&format!("id={id} ")));
     planter.line("RPUSH list v").is(1);
     planter.line("LLEN list").is(1);
 }
@@ -235,11 +227,11 @@ fn the_late_request_of_a_user_who_was_removed_is_not_executed() {
     let id = client.line("CLIENT ID").integer().to_string();
     planter.line("FAULT ADD ON set DELAY 3600000").is(1);
     client.send(&together(&["SET k v"]));
-    wait_until(|| planter.info("faults_struck") == "1");
+    wait_until("the fault has struck", || planter.info("faults_struck") == "1");
     planter.line("ACL DELUSER worker").is(1);
     assert!(client.is_closed());
     planter.line("FAULT CLEAR").is(1);
-    wait_until(|| !planter.line("CLIENT LIST").text().contains(&format!("id={id} ")));
+    wait_until("it is gone", || !planter.line("CLIENT LIST").text().contains(&format!("id={id} ")));
     planter.line("EXISTS k").is(0);
 }
 
@@ -248,12 +240,12 @@ fn a_server_with_delayed_clients_ends_at_once() {
     let (mut server, mut planter, mut client) = two();
     planter.line("FAULT ADD ON set DELAY 3600000").is(1);
     client.send(&together(&["SET k v"]));
-    wait_until(|| planter.info("faults_struck") == "1");
+    wait_until("the fault has struck", || planter.info("faults_struck") == "1");
     // Also one that was killed, and would be executed later.
     let mut killed = server.client();
     let id = killed.line("CLIENT ID").integer().to_string();
     killed.send(&together(&["SET k v"]));
-    wait_until(|| planter.info("faults_struck") == "2");
+    wait_until("the fault has struck twice", || planter.info("faults_struck") == "2");
     planter.cmd(["CLIENT", "KILL", "ID", &id]).is(1);
     assert!(killed.is_closed());
     server.signal("TERM");

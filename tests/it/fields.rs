@@ -1,12 +1,9 @@
 //! Fields of hashes that end: to the millisecond when asked for, and soon enough when not.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use crate::aof::serve;
 use crate::client::{Client, request};
 use crate::folder::Folder;
-use crate::server::{PATIENCE, Server};
+use crate::server::{Server, wait_until};
 
 /// Far more fields than a command or a turn of the clock frees at once.
 const MANY: usize = 2000;
@@ -23,15 +20,6 @@ fn server() -> (Server, Client) {
 #[track_caller]
 fn say(client: &mut Client, line: &str, expected: &str) {
     assert_eq!(client.line(line).reply().to_string(), expected, "{line}");
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// A hash with many fields that expire in a second, and one that does not.

@@ -7,10 +7,10 @@ use std::net::Ipv4Addr;
 use keyfast::internals::options::{Asked, parse};
 use keyfast::internals::server::Server;
 
-use crate::aof::{files, wait_for_rewrite, wait_until};
+use crate::aof::{files, wait_for_rewrite};
 use crate::client::{Client, Reply};
 use crate::folder::Folder;
-use crate::server::free_port;
+use crate::server::{free_port, wait_until};
 
 /// A server in this process, whose files are in a folder.
 fn start(folder: &Folder, options: &[&str]) -> Server {
@@ -19,15 +19,12 @@ fn start(folder: &Folder, options: &[&str]) -> Server {
     let is_locked = |server: &Result<Server, String>| {
         server.as_ref().is_err_and(|why| why.starts_with("Another server keeps its log in"))
     };
-    wait_until(
-        || {
-            if is_locked(&server) {
-                server = try_start(folder, options);
-            }
-            !is_locked(&server)
-        },
-        "the folder stays locked",
-    );
+    wait_until("the folder is free", || {
+        if is_locked(&server) {
+            server = try_start(folder, options);
+        }
+        !is_locked(&server)
+    });
     server.expect("a server")
 }
 

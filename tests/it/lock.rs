@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crate::aof::ALWAYS;
 use crate::client::{Client, Reply, request};
 use crate::folder::Folder;
-use crate::locks::{integer, text, wait_until};
-use crate::server::Server;
+use crate::locks::{integer, text};
+use crate::server::{Server, wait_until};
 
 /// Takes a free lock for a minute, and returns the number.
 #[track_caller]
@@ -22,7 +22,7 @@ fn wait(server: &Server, client: &mut Client, line: &str) {
     let blocked = |other: &mut Client| other.info("blocked_clients").parse::<usize>().unwrap();
     let before = blocked(&mut other);
     client.send(&request(line.split(' ')));
-    wait_until(|| blocked(&mut other) > before);
+    wait_until("the client waits", || blocked(&mut other) > before);
 }
 
 /// Clients that wait for the lock `l` for a minute, each with its number as its token, in this order.
@@ -307,7 +307,7 @@ fn numbers_come_back_and_grow_over_every_restart() {
         for line in lines {
             let reply = client.line(line).reply().to_string();
             assert!(!reply.contains("ERR"), "{line}: {reply}");
-            wait_until(|| client.info("aof_rewrite_in_progress") == "0");
+            wait_until("the rewrite ends", || client.info("aof_rewrite_in_progress") == "0");
         }
         for (key, number) in &held {
             client.cmd(["LOCK", "FENCE", key, "a"]).is(*number);
@@ -352,7 +352,7 @@ fn numbers_grow_though_the_clock_was_set_back() {
         last = number;
         if round == 0 {
             client.line("BGREWRITEAOF").ignored();
-            wait_until(|| client.info("aof_rewrite_in_progress") == "0");
+            wait_until("the rewrite ends", || client.info("aof_rewrite_in_progress") == "0");
         }
     }
 }
@@ -466,7 +466,7 @@ fn a_lock_that_expires_is_granted_to_the_first_in_line_and_never_early() {
         wait(&server, &mut waiting[0], "LOCK ACQUIRE m 0 PX 1 WAIT 60000");
         holder.line(line).ignored();
         waiting[0].reply().integer();
-        wait_until(|| holder.line("EXISTS m").integer() == 0);
+        wait_until("it has expired", || holder.line("EXISTS m").integer() == 0);
     }
 }
 
@@ -496,7 +496,9 @@ fn a_client_that_leaves_leaves_the_line() {
     let mut waiting = line(&server, 5);
     // The first closes its connection, the second is unblocked, the third killed, the fourth has waited
     // enough.
-    let blocked = |count: &str, holder: &mut Client| wait_until(|| holder.info("blocked_clients") == count);
+    let blocked = |count: &str, holder: &mut Client| {
+        wait_until("the clients wait", || holder.info("blocked_clients") == count)
+    };
     drop(waiting.remove(0));
     blocked("4", &mut holder);
     let clients = holder.line("CLIENT LIST").text();
@@ -554,7 +556,7 @@ fn a_release_with_a_thousand_in_line_wakes_one() {
     let mut waiting: Vec<Client> = (0..1000).map(|_| server.client()).collect();
     for (number, client) in waiting.iter_mut().enumerate() {
         client.send(&request(["LOCK", "ACQUIRE", "l", &number.to_string(), "PX", "60000", "WAIT", "0"]));
-        wait_until(|| holder.info("blocked_clients") == (number + 1).to_string());
+        wait_until("the clients wait", || holder.info("blocked_clients") == (number + 1).to_string());
     }
     holder.line("LOCK RELEASE l holder").is(1);
     waiting[0].reply().integer();
@@ -623,7 +625,7 @@ fn the_lens_shows_the_same_number_who_holds_the_lock_and_who_waits() {
     clients[0].line("LOCK RELEASE l a").is(1);
     clients[1].reply().integer();
     let last = clients[2].reply().integer();
-    wait_until(|| shown("holder.name") == "c2");
+    wait_until("the next one holds it", || shown("holder.name") == "c2");
     assert_eq!(shown("fencing"), last.to_string());
     clients[2].line("LOCK RELEASE l c").is(1);
     // A lock of SET NX gets its number from EXTEND.

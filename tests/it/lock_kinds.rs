@@ -3,8 +3,8 @@
 
 use crate::client::{Client, Reply};
 use crate::folder::Folder;
-use crate::locks::{array, field, findings, frozen, integer, is_found, locksmiths, text, wait_until};
-use crate::server::Server;
+use crate::locks::{array, field, findings, frozen, integer, is_found, locksmiths, text};
+use crate::server::{Server, wait_until};
 
 /// Redisson 3.17 to 4: takes a lock, or takes it once more. Keys: the lock. Then milliseconds and the token.
 pub(crate) const TAKE: &str = "if ((redis.call('exists', KEYS[1]) == 0) or (redis.call('hexists', KEYS[1], ARGV[2]) == 1)) then redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; return redis.call('pttl', KEYS[1]);";
@@ -440,7 +440,7 @@ fn those_who_wait_for_the_list_of_a_lock_are_told() {
     for (client, token, count) in [(&mut next, "two", 1), (&mut last, "three", 2)] {
         client.cmd(["SET", "lock:job", token, "NX", "EX", "100"]).is_nil();
         client.send(b"*3\r\n$5\r\nBLPOP\r\n$15\r\nlock-signal:job\r\n$3\r\n100\r\n");
-        wait_until(|| observer.info("blocked_clients") == count.to_string());
+        wait_until("the clients wait", || observer.info("blocked_clients") == count.to_string());
     }
     let names = |lock: &Reply| -> Vec<String> {
         array(lock, "waiting-clients").iter().map(|client| text(client, "name")).collect()
@@ -475,7 +475,7 @@ fn a_release_shows_its_list_whatever_the_names_are() {
     let (mut observer, [mut holder, mut next], _server) = locksmiths(["holder", "next"]);
     holder.line("SET mutex one NX EX 100").is_ok();
     next.send(b"*3\r\n$5\r\nBLPOP\r\n$4\r\nwake\r\n$3\r\n100\r\n");
-    wait_until(|| observer.info("blocked_clients") == "1");
+    wait_until("the client waits", || observer.info("blocked_clients") == "1");
     assert_eq!(field(&shown(&mut observer, "mutex"), "waiting-list"), Reply::Null, "it is not known yet");
     for line in ["MULTI", "RPUSH wake 1", "EXPIRE wake 1", "DEL mutex", "EXEC"] {
         holder.line(line).ignored();

@@ -2,8 +2,8 @@
 //! it writes into the log, and what it counts.
 
 use crate::client::Client;
-use crate::locks::{array, findings, frozen, integer, is_found, locksmiths, text, wait_until};
-use crate::server::Server;
+use crate::locks::{array, findings, frozen, integer, is_found, locksmiths, text};
+use crate::server::{Server, wait_until};
 
 const BLIND: &str = "return redis.call('del', KEYS[1])";
 const COMPARE_AND_DEL: &str =
@@ -59,7 +59,7 @@ fn a_moment_is_an_expiry_only_if_it_is_to_come_and_the_key_has_none() {
     b.line("SETNX stuck 1795529376983").is(1);
     b.line("SETNX agreed 1795529400").is(1);
     drop(b);
-    wait_until(|| !findings(&mut observer).is_empty());
+    wait_until("it is found", || !findings(&mut observer).is_empty());
     let found = findings(&mut observer);
     assert_eq!((found.len(), found[0].0.as_str(), found[0].1.as_str()), (1, "no-expiry", "stuck"));
 }
@@ -154,7 +154,7 @@ fn locks_that_are_evicted_under_their_holders_are_found() {
     }
     observer.line("CONFIG SET maxmemory-policy volatile-ttl").is_ok();
     observer.line("CONFIG SET maxmemory 1").is_ok();
-    wait_until(|| observer.line("DBSIZE").integer() == 0);
+    wait_until("all are evicted", || observer.line("DBSIZE").integer() == 0);
     observer.line("CONFIG SET maxmemory 0").is_ok();
     assert_eq!(integer(&observer.line("LOCKS STATS").reply(), "held"), 0);
     let shown = observer.line("LOCKS GET lock:7").reply();
@@ -212,7 +212,7 @@ fn a_release_elsewhere_is_a_quiet_finding() {
     (0..NOTES).for_each(|number| web.line(&format!("SETNX note:{number} 1")).is(1));
     let notes = integer(&observer.line("LOCKS STATS").reply(), "followed") - 2;
     drop(web);
-    wait_until(|| integer(&observer.line("LOCKS STATS").reply(), "no-expiry") == notes);
+    wait_until("all are found", || integer(&observer.line("LOCKS STATS").reply(), "no-expiry") == notes);
     worker.line("DEL unique").is(1);
     assert_eq!(text(&observer.line("LOCKS GET unique").reply(), "state"), "released-elsewhere");
     worker.line("DEL contended").is(1);
@@ -235,7 +235,7 @@ fn the_log_has_a_line_a_rule_and_none_for_a_mere_note() {
         client.cmd(["SETNX", &format!("seen:{number}"), "1"]).is(1);
     }
     let stats = |observer: &mut Client, name: &str| integer(&observer.line("LOCKS STATS").reply(), name);
-    wait_until(|| stats(&mut observer, "no-expiry") == 100);
+    wait_until("all are found", || stats(&mut observer, "no-expiry") == 100);
     assert!(!server.output().contains("Lock lens"), "nothing shows that they are locks");
     // Now a client waits for one of them.
     observer.line("SETNX seen:7 1").is(0);
@@ -279,7 +279,7 @@ fn what_is_not_followed_is_said_where_it_matters() {
     client.line("DEL lock:0").is(1);
     client.line("LOCKS GET lock:0").is_nil();
     client.line("DEBUG PAUSE-CRON 0").is_ok();
-    wait_until(|| {
+    wait_until("it is followed", || {
         client.line("DEL lock:999").is(1);
         client.line("SETNX lock:999 t").is(1);
         text(&client.line("LOCKS GET lock:999").reply(), "state") == "held"

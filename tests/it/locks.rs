@@ -9,7 +9,7 @@ use keyfast::internals::persistence::rdb::{Form, Writer};
 
 use crate::client::{Client, Reply};
 use crate::folder::Folder;
-use crate::server::{PATIENCE, Server};
+use crate::server::{PATIENCE, Server, wait_until};
 
 const RELEASE: &str = "EVAL \"if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end\" 1";
 
@@ -95,19 +95,9 @@ pub(crate) fn is_found(observer: &mut Client, expected: &[(&str, &[&str])]) {
     assert_eq!(found, expected);
 }
 
-/// Waits until a condition holds that others bring about in their own time.
-#[track_caller]
-pub(crate) fn wait_until(mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "it never came to hold");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[track_caller]
 fn wait_for_end(observer: &mut Client, key: &str) {
-    wait_until(|| observer.cmd(["EXISTS", key]).integer() == 0);
+    wait_until("it has expired", || observer.cmd(["EXISTS", key]).integer() == 0);
 }
 
 /// A moment as the page of SETNX has clients write it into a lock: in seconds from now.
@@ -555,7 +545,7 @@ fn no_expiry() {
     let (mut observer, [mut holder], _server) = locksmiths(["holder"]);
     holder.line("SETNX lock t").is(1);
     drop(holder);
-    wait_until(|| !findings(&mut observer).is_empty());
+    wait_until("it is found", || !findings(&mut observer).is_empty());
     is_found(&mut observer, &[("no-expiry", &["holder"])]);
     let shown = observer.line("LOCKS GET lock").reply();
     assert_eq!(field(&shown, "holder-connected"), Reply::Boolean(false));
@@ -572,10 +562,10 @@ fn not_without_expiry() {
     let id = holder.line("CLIENT ID").integer().to_string();
     drop(holder);
     // One more event: earlier events are delivered before it, in their order.
-    wait_until(|| observer.cmd(["CLIENT", "LIST", "ID", &id]).text().is_empty());
+    wait_until("it is gone", || observer.cmd(["CLIENT", "LIST", "ID", &id]).text().is_empty());
     last.line("SETNX lock t").is(1);
     drop(last);
-    wait_until(|| !findings(&mut observer).is_empty());
+    wait_until("it is found", || !findings(&mut observer).is_empty());
     is_found(&mut observer, &[("no-expiry", &["last"])]);
 }
 

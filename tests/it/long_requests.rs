@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use crate::client::{Client, request};
-use crate::server::Server;
+use crate::server::{Server, wait_until};
 
 /// More clients than there are threads, and a hundred more.
 const CLIENTS: usize = 150;
@@ -28,12 +28,6 @@ fn threads(server: &Server) -> usize {
 
 fn number(client: &mut Client, field: &str) -> usize {
     client.info(field).parse().expect("a number")
-}
-
-fn wait_until(mut is_so: impl FnMut() -> bool) {
-    while !is_so() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// All clients send something long at once, after a prelude with its replies. Meanwhile another one is
@@ -61,7 +55,7 @@ fn others_are_served_while_all_send(prelude: &[u8], replies: usize, long: &[u8])
     assert!(pings >= CLIENTS / 15, "the others were served {pings} times");
     assert!(most <= before + 3, "{most} threads, not {before}");
     clients.iter_mut().for_each(|client| client.reply().ignored());
-    wait_until(|| number(&mut other, "long_requests_reply_bytes") == 0);
+    wait_until("no reply is left", || number(&mut other, "long_requests_reply_bytes") == 0);
     assert_eq!(number(&mut other, "long_requests_refused"), 0);
     assert_eq!(number(&mut other, "long_requests_waiting") + number(&mut other, "long_requests_running"), 0);
 }
@@ -127,15 +121,15 @@ fn replies_beyond_the_limit_of_memory_are_refused() {
     // The whole set is within the limit. A client that does not take it keeps others from getting theirs.
     let mut lazy = server.client();
     lazy.send(&request(["SRANDMEMBER", "s", "-100000"]));
-    wait_until(|| number(&mut other, "long_requests_reply_bytes") > 0);
-    wait_until(|| {
+    wait_until("a reply is there", || number(&mut other, "long_requests_reply_bytes") > 0);
+    wait_until("none is left", || {
         number(&mut other, "long_requests_running") + number(&mut other, "long_requests_waiting") == 0
     });
     if number(&mut other, "long_requests_reply_bytes") > 0 {
         client.line("SRANDMEMBER s -100000").is_error(REFUSAL);
     }
     assert_eq!(lazy.reply().items().len(), 100_000);
-    wait_until(|| number(&mut other, "long_requests_reply_bytes") == 0);
+    wait_until("no reply is left", || number(&mut other, "long_requests_reply_bytes") == 0);
     assert_eq!(client.line("SRANDMEMBER s -100000").items().len(), 100_000);
     assert!(number(&mut other, "long_requests_refused") >= 3);
 }
@@ -149,10 +143,10 @@ fn a_long_request_ends_when_its_client_has_gone() {
     let mut other = server.client();
     let mut waiting: Vec<Client> = (0..3).map(|_| server.client()).collect();
     waiting.iter_mut().for_each(|client| client.send(&request(ENDLESS)));
-    wait_until(|| number(&mut other, "long_requests_running") == 1);
-    wait_until(|| number(&mut other, "long_requests_waiting") == 2);
+    wait_until("it runs", || number(&mut other, "long_requests_running") == 1);
+    wait_until("the others wait", || number(&mut other, "long_requests_waiting") == 2);
     drop(waiting);
-    wait_until(|| number(&mut other, "connected_clients") == 1);
+    wait_until("the others are gone", || number(&mut other, "connected_clients") == 1);
     assert_eq!(number(&mut other, "long_requests_running") + number(&mut other, "long_requests_waiting"), 0);
     assert_eq!(other.line("SRANDMEMBER s -60000").items().len(), 60_000);
 }
@@ -163,10 +157,10 @@ fn a_long_request_ends_when_its_client_is_killed() {
     let (mut other, mut busy) = (server.client(), server.client());
     let id = busy.line("CLIENT ID").integer().to_string();
     busy.send(&request(ENDLESS));
-    wait_until(|| number(&mut other, "long_requests_running") == 1);
+    wait_until("it runs", || number(&mut other, "long_requests_running") == 1);
     other.cmd(["CLIENT", "KILL", "ID", &id]).is(1);
     assert!(busy.is_closed());
-    wait_until(|| number(&mut other, "long_requests_running") == 0);
+    wait_until("it has ended", || number(&mut other, "long_requests_running") == 0);
 }
 
 #[test]
@@ -174,7 +168,7 @@ fn a_server_with_a_long_request_can_be_shut_down() {
     let mut server = start(&["--long-requests-memory", "100000gb"]);
     let (mut other, mut busy) = (server.client(), server.client());
     busy.send(&request(ENDLESS));
-    wait_until(|| number(&mut other, "long_requests_running") == 1);
+    wait_until("it runs", || number(&mut other, "long_requests_running") == 1);
     other.send(&request(["SHUTDOWN", "NOSAVE"]));
     assert!(server.wait_for_end().success());
 }

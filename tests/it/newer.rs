@@ -1,9 +1,9 @@
 //! Commands and options that Redis has since 8.8 and 8.10.
 
-use crate::aof::{ALWAYS, wait_until};
+use crate::aof::ALWAYS;
 use crate::client::{Client, request};
 use crate::folder::Folder;
-use crate::server::Server;
+use crate::server::{Server, wait_until};
 
 /// Holds a conversation: a line, and the reply to it, in turn.
 #[track_caller]
@@ -175,9 +175,9 @@ fn a_client_waits_until_there_are_enough_elements() {
     let (mut client, mut many, mut few) = (server.client(), server.client(), server.client());
     let waits = |client: &mut Client, count: &str| client.info("blocked_clients") == count;
     many.send(&request("BLMOVEM l m LEFT RIGHT 0 EXACTLY 3 BULK".split(' ')));
-    wait_until(|| waits(&mut client, "1"), "the first does not wait");
+    wait_until("the first waits", || waits(&mut client, "1"));
     few.send(&request("BLMOVEM l m LEFT LEFT 0 COUNT 2 OBO".split(' ')));
-    wait_until(|| waits(&mut client, "2"), "the second does not wait");
+    wait_until("the second waits", || waits(&mut client, "2"));
     // Too few for the first, who does not stand in the way of the second.
     client.line("RPUSH l 1 2").is(2);
     assert_eq!(few.reply().reply().to_string(), "[\"2\", \"1\"]");

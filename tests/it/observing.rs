@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, Reply, request};
-use crate::server::Server;
+use crate::server::{Server, wait_until};
 
 #[test]
 fn a_monitor_sees_what_others_do_but_no_secrets() {
@@ -239,21 +239,21 @@ fn a_client_that_waits_can_be_unblocked() {
     let id = waiting.line("CLIENT ID").integer();
     waiting.send(b"PING\r\nWAIT 1 0\r\nECHO after\r\n");
     waiting.reply().is_simple("PONG");
-    wait_until(|| other.info("blocked_clients") == "1");
+    wait_until("the client waits", || other.info("blocked_clients") == "1");
     assert!(other.line("CLIENT LIST").text().contains("flags=b"));
     other.line(&format!("CLIENT UNBLOCK {id}")).is(1);
     waiting.reply().is(0);
     waiting.reply().is("after");
     waiting.send(b"WAIT 1 0\r\n");
-    wait_until(|| other.info("blocked_clients") == "1");
+    wait_until("the client waits", || other.info("blocked_clients") == "1");
     other.line(&format!("CLIENT UNBLOCK {id} ERROR")).is(1);
     waiting.reply().is_error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
     other.line(&format!("CLIENT UNBLOCK {id}")).is(0);
     waiting.line("WAIT 1 10").is(0);
     waiting.send(b"WAIT 1 0\r\n");
-    wait_until(|| other.info("blocked_clients") == "1");
+    wait_until("the client waits", || other.info("blocked_clients") == "1");
     drop(waiting);
-    wait_until(|| other.info("blocked_clients") == "0");
+    wait_until("no client waits", || other.info("blocked_clients") == "0");
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn memory_is_told_near_to_what_the_system_sees() {
         (0..1000).for_each(|_| client.reply().is_ok());
     }
     // The server gives back what its buffers took a little later.
-    wait_until(|| {
+    wait_until("both have grown alike", || {
         let grown = server.resident_bytes() - before;
         let told = client.info("used_memory").parse::<usize>().unwrap() - told_before;
         let ratio = told as f64 / grown as f64;
@@ -418,12 +418,4 @@ fn exporters_find_their_fields() {
     }
     assert_eq!(client.line("INFO CPU keyspace").text().matches("# ").count(), 2);
     assert!(!client.line("INFO").text().contains("# Commandstats"));
-}
-
-/// Waits for what must come to be, as long as the tests have patience.
-fn wait_until(mut is_so: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < crate::server::PATIENCE, "it does not come to be");
-    }
 }

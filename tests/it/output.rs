@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::client::{Client, request};
 use crate::connection::field;
 use crate::folder::Folder;
-use crate::server::{PATIENCE, Server, free_port, is_redis};
+use crate::server::{PATIENCE, Server, free_port, is_redis, wait_until};
 use crate::transport::Certificates;
 
 const MIB: usize = 1 << 20;
@@ -27,16 +27,6 @@ pub(crate) fn described(asking: &mut Client, id: i64) -> Option<String> {
 pub(crate) fn figure(asking: &mut Client, id: i64, name: &str) -> usize {
     let line = described(asking, id).expect("the client is listed");
     field(&line, name).parse().expect("a number")
-}
-
-/// Waits until something holds of the server.
-#[track_caller]
-pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "it never came that {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Requests and the replies that they have: more of both than all buffers between two programs hold, and

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keyfast::internals::persistence::rdb::{Item, Reader};
 use keyfast::internals::values::Limits;
@@ -15,7 +15,7 @@ use keyfast::internals::values::Limits;
 use crate::client::{Client, Reply, request};
 use crate::damage::refused;
 use crate::folder::Folder;
-use crate::server::{PATIENCE, Server, SetOnDrop, program};
+use crate::server::{Server, SetOnDrop, program, wait_until};
 use crate::tools::installed;
 
 /// A server whose files are in a folder.
@@ -61,16 +61,8 @@ fn pipeline<A: AsRef<[u8]>>(client: &mut Client, commands: impl Iterator<Item = 
     }
 }
 
-fn wait_until(mut is_so: impl FnMut() -> bool, otherwise: &str) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "{otherwise}");
-        thread::yield_now();
-    }
-}
-
 fn wait_for_save(client: &mut Client) {
-    wait_until(|| client.info("rdb_bgsave_in_progress") == "0", "the snapshot does not end");
+    wait_until("the snapshot ends", || client.info("rdb_bgsave_in_progress") == "0");
 }
 
 /// Has `redis-check-rdb` accept a file, where it is installed.
@@ -329,7 +321,7 @@ fn a_server_that_is_killed_while_it_saves_leaves_a_whole_file_200_times() {
                 // Half of the rounds end in the middle of a snapshot, if one is still to come.
                 let last = format!("{}.", generation + 39);
                 let is_saving = || folder.names().iter().any(|name| name != "dump.rdb");
-                wait_until(|| is_saving() || client.line("GET key:0").text().starts_with(&last), "it saves");
+                wait_until("it saves", || is_saving() || client.line("GET key:0").text().starts_with(&last));
             }
             drop(server);
         });
@@ -372,7 +364,7 @@ fn snapshots_come_by_themselves() {
     assert_eq!(read(&dump(&folder)).len(), 2);
     assert_eq!(client.info("rdb_saves"), "1");
     client.line("FLUSHALL").is_ok();
-    wait_until(|| read(&dump(&folder)).is_empty(), "what was flushed would come back");
+    wait_until("what was flushed is in no snapshot", || read(&dump(&folder)).is_empty());
 }
 
 #[test]
@@ -412,7 +404,7 @@ fn who_asks_for_snapshots_is_told_how_it_goes() {
     client.line("SET k w").is_simple("QUEUED");
     let replies = client.line("EXEC").reply().to_string();
     assert_eq!(replies, r#"[OK, Background saving scheduled, OK]"#);
-    wait_until(|| client.info("rdb_saves") == "1", "what was scheduled does not come");
+    wait_until("what was scheduled comes", || client.info("rdb_saves") == "1");
     wait_for_save(&mut client);
     assert_eq!(read(&dump(&folder))[&(0, b"k".to_vec())], b"w");
     thread::sleep(Duration::from_millis(1100));
@@ -460,7 +452,7 @@ fn where_nothing_can_be_saved_nothing_more_is_written() {
     server.signal("TERM");
     server.wait_for_output("SIGTERM scheduling shutdown...");
     let ends = || server.output().matches("Errors trying to shut down the server").count();
-    wait_until(|| ends() == 2, "it does not say that it cannot end");
+    wait_until("it says that it cannot end", || ends() == 2);
     client.line("GET k").is("v");
     client.line("CONFIG SET stop-writes-on-bgsave-error no").is_ok();
     client.line("SET k w").is_ok();
@@ -470,7 +462,7 @@ fn where_nothing_can_be_saved_nothing_more_is_written() {
     client.line("SET k y").is_error(MISCONF);
     fs::create_dir(folder.path()).unwrap();
     // A snapshot that is due may be on its way already.
-    wait_until(|| client.line("BGSAVE").text() == "Background saving started", "no snapshot begins");
+    wait_until("a snapshot begins", || client.line("BGSAVE").text() == "Background saving started");
     wait_for_save(&mut client);
     client.line("SET k z").is_ok();
     client.send(b"SHUTDOWN\r\n");

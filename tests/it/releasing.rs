@@ -1,11 +1,11 @@
 //! Entries that a consumer gives back to its group (XNACK of Redis 8.8), and limits on what a client reads of
 //! several streams (MAXCOUNT and MAXSIZE of Redis 8.10).
 
-use crate::aof::{ALWAYS, wait_for_rewrite, wait_until};
+use crate::aof::{ALWAYS, wait_for_rewrite};
 use crate::client::{Client, request};
 use crate::folder::Folder;
 use crate::newer::talk;
-use crate::server::Server;
+use crate::server::{Server, wait_until};
 
 /// Three entries, which Alice has got.
 const DELIVERED: &[(&str, &str)] = &[
@@ -174,7 +174,7 @@ fn a_client_that_waits_for_pending_entries_gets_what_is_given_back() {
     talk(&mut client, DELIVERED);
     waits.send(&request("XREADGROUP GROUP g Bob BLOCK 0 CLAIM 100000 STREAMS s >".split(' ')));
     reads.send(&request("XREADGROUP GROUP g Carol BLOCK 0 STREAMS s >".split(' ')));
-    wait_until(|| client.info("blocked_clients") == "2", "they do not wait");
+    wait_until("they wait", || client.info("blocked_clients") == "2");
     // All at once.
     talk(
         &mut client,
@@ -403,7 +403,7 @@ fn limits_are_checked_and_hold_for_a_client_that_has_waited() {
     client.line("XGROUP CREATE late g 0 MKSTREAM").is_ok();
     waits
         .send(&request("XREADGROUP GROUP g Alice BLOCK 0 MAXCOUNT 2 MAXSIZE 1000 STREAMS late >".split(' ')));
-    wait_until(|| client.info("blocked_clients") == "1", "it does not wait");
+    wait_until("it waits", || client.info("blocked_clients") == "1");
     client.line("MULTI").is_ok();
     for number in 1..=3 {
         client.line(&format!("XADD late {number}-1 field value")).ignored();

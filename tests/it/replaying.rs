@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::aof::{ALWAYS, State, check, increment, load, serve, state, wait_until};
+use crate::aof::{ALWAYS, State, check, increment, load, serve, state};
 use crate::client::{Client, Reply, request};
 use crate::folder::Folder;
-use crate::server::Server;
+use crate::server::{Server, wait_until};
 
 /// The length up to which a value is logged as a whole.
 const LONG: usize = 4096;
@@ -138,7 +138,7 @@ fn lasting(client: &mut Client) -> State {
                 for _, key in ipairs(redis.call('KEYS', '*')) do \
                 local left = redis.call('PTTL', key) \
                 if left >= 0 and left < 1000 then return 1 end end end return 0";
-    wait_until(|| client.cmd(["EVAL", soon, "0"]).integer() == 0, "keys do not expire");
+    wait_until("keys have expired", || client.cmd(["EVAL", soon, "0"]).integer() == 0);
     state(client)
 }
 

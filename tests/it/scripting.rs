@@ -1,10 +1,10 @@
 //! Scripts, beyond what the observed conversations hold.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::client::{Client, Reply, request};
-use crate::server::{PATIENCE, Server, is_redis};
+use crate::server::{Server, is_redis, wait_until};
 
 const NEVER_ENDING: &str = "while true do end";
 
@@ -17,10 +17,10 @@ fn impatient(options: &[&str]) -> Server {
 
 /// Waits until other clients get the error that a script runs for too long.
 fn wait_until_busy(client: &mut Client) {
-    let started = Instant::now();
-    while !matches!(client.line("GET other").reply(), Reply::Error(text) if text.starts_with("BUSY ")) {
-        assert!(started.elapsed() < PATIENCE, "no client hears that the script is slow");
-    }
+    wait_until(
+        "clients hear that the script is slow",
+        || matches!(client.line("GET other").reply(), Reply::Error(text) if text.starts_with("BUSY ")),
+    );
 }
 
 fn one_thread() -> &'static [&'static str] {

@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::aof::{ALWAYS, wait_until};
+use crate::aof::ALWAYS;
 use crate::client::{Client, Reply, request};
 use crate::folder::Folder;
-use crate::server::Server;
+use crate::server::{Server, wait_until};
 
 /// Holds a conversation: a line, and the reply to it, in turn.
 #[track_caller]
@@ -274,7 +274,7 @@ fn a_plus_stands_for_the_last_entry_of_a_stream() {
     }
     // A client that waits gets the last one of those that come at once.
     waits.send(&request("XREAD BLOCK 0 STREAMS absent s + +".split(' ')));
-    crate::aof::wait_until(|| client.info("blocked_clients") == "1", "it does not wait");
+    wait_until("it waits", || client.info("blocked_clients") == "1");
     client.line("MULTI").is_ok();
     client.line("XADD s 3-1 f x").ignored();
     client.line("XADD s 4-1 f y").ignored();
@@ -420,7 +420,7 @@ fn a_client_that_waits_gets_an_entry_as_soon_as_it_is_idle_for_long_enough() {
     waiting.line("XREADGROUP GROUP g c BLOCK 30 CLAIM 100000 STREAMS s >").is_nil();
     let id = waiting.line("CLIENT ID").integer();
     waiting.send(&request("XREADGROUP GROUP g c BLOCK 0 CLAIM 60000 STREAMS s >".split(' ')));
-    wait_until(|| client.info("blocked_clients") == "1", "the client does not wait");
+    wait_until("the client waits", || client.info("blocked_clients") == "1");
     client.cmd(["CLIENT", "UNBLOCK", &id.to_string()]).is(1);
     waiting.reply().is_nil();
     // A new entry is not waited for.
@@ -440,7 +440,7 @@ fn a_client_that_waits_for_a_group_learns_at_once_that_the_stream_is_gone() {
         client.line("DEL s").ignored();
         client.line("XGROUP CREATE s g 0 MKSTREAM").is_ok();
         waiting.send(&request("XREADGROUP GROUP g c BLOCK 0 STREAMS s >".split(' ')));
-        wait_until(|| client.info("blocked_clients") == "1", "the client does not wait");
+        wait_until("the client waits", || client.info("blocked_clients") == "1");
         client.line(way).ignored();
         if way.starts_with("CONFIG") {
             client.line("SET other v").is_error("OOM command not allowed when used memory > 'maxmemory'.");
@@ -514,7 +514,7 @@ fn a_consumer_that_waits_is_known_meanwhile_and_when_it_waits_in_vain() {
     let (mut client, mut waiting) = (server.client(), server.client());
     client.line("XGROUP CREATE s g 0 MKSTREAM").is_ok();
     waiting.send(&request("XREADGROUP GROUP g c BLOCK 0 STREAMS s >".split(' ')));
-    wait_until(|| client.info("blocked_clients") == "1", "the client does not wait");
+    wait_until("the client waits", || client.info("blocked_clients") == "1");
     let known = client.line("XINFO CONSUMERS s g").reply().to_string();
     assert!(known.starts_with("[[\"name\", \"c\"") && known.ends_with("(integer) -1]]"), "{known}");
     client.line("XADD s 1-1 a 1").ignored();

@@ -462,6 +462,8 @@ fn page_of_commands() -> String {
             page += &format!("| `{}` | {since} | {summary} |\n", syntax.trim_end().replace('|', "\\|"));
         }
     }
+    let has_heading = |command: &Command| HEADINGS.iter().any(|(group, _)| *group == command.group);
+    assert!(with_subcommands().all(has_heading), "a group of commands has no heading");
     page + "\n[compatibility]: compatibility.md\n"
 }
 

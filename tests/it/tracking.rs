@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, Reply, request, words};
-use crate::server::{PATIENCE, Server, SetOnDrop, is_redis};
+use crate::server::{PATIENCE, Server, SetOnDrop, is_redis, wait_until};
 
 fn bulk(text: &str) -> Reply {
     Reply::Bulk(text.as_bytes().to_vec())
@@ -447,7 +447,7 @@ fn a_client_is_told_that_its_listener_is_gone() {
     reader.line(&format!("CLIENT TRACKING ON REDIRECT {id}")).is_ok();
     reader.line("GET k").is_nil();
     drop(listener);
-    wait_until(&mut writer, |writer| !writer.line("CLIENT LIST").text().contains(&format!("id={id} ")));
+    wait_until("it is gone", || !writer.line("CLIENT LIST").text().contains(&format!("id={id} ")));
     writer.line("SET k 1").is_ok();
     let broken = Reply::Push(vec![bulk("tracking-redir-broken"), Reply::Integer(id)]);
     hears(&mut reader, &broken);
@@ -461,16 +461,6 @@ fn a_client_is_told_that_its_listener_is_gone() {
     reader.line("GET k").is("2");
     writer.line("SET k 3").is_ok();
     hears(&mut reader, &news(&["k"]));
-}
-
-/// Asks again and again, as what is waited for is done by another connection.
-#[track_caller]
-fn wait_until(client: &mut Client, mut is_so: impl FnMut(&mut Client) -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so(client) {
-        assert!(Instant::now() < deadline, "it never comes to be");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 marked!(also_redis: news_comes_also_to_a_client_that_wants_no_replies);
@@ -508,10 +498,10 @@ fn tracking_ends_with_reset_and_with_the_connection() {
     hears_nothing(&mut reader);
     if !is_redis() {
         // Redis waits until the keys change.
-        wait_until(&mut writer, |writer| totals(writer) == "1 1");
+        wait_until("only the other one's is left", || totals(&mut writer) == "1 1");
     }
     drop(other);
-    wait_until(&mut writer, |writer| writer.info("tracking_clients") == "0");
+    wait_until("no client tracks", || writer.info("tracking_clients") == "0");
     if !is_redis() {
         assert_eq!(totals(&mut writer), "0 0");
     }
@@ -527,7 +517,7 @@ fn no_more_keys_are_remembered_than_the_table_may_hold() {
     }
     assert_eq!(writer.info("tracking_total_keys"), "50");
     writer.line("CONFIG SET tracking-table-max-keys 10").is_ok();
-    wait_until(&mut writer, |writer| writer.info("tracking_total_keys") == "10");
+    wait_until("some are forgotten", || writer.info("tracking_total_keys") == "10");
     // The reader was notified of each key that was forgotten.
     let mut forgotten = BTreeSet::new();
     for _ in 0..40 {

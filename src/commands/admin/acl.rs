@@ -21,6 +21,13 @@ use crate::commands::unsupported;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[ACL];
 
+/// The facts that most commands of this file share.
+const SERVER: Command = Command {
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    group: Group::SERVER,
+    ..Command::DEFAULTS
+};
+
 const ACL: Command = Command {
     name: "acl",
     arity: Arity::AtLeast(2),
@@ -47,14 +54,9 @@ const ACL: Command = Command {
     ..Command::DEFAULTS
 };
 
-/// The flags of most subcommands.
-const ADMINISTRATION: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);
-
 const ACL_SETUSER: Command = Command {
     name: "acl|setuser",
     arity: Arity::AtLeast(3),
-    flags: ADMINISTRATION,
-    group: Group::SERVER,
     summary: "Creates or changes a user by rules; if one rule is wrong, none is applied.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of rules provided.",
@@ -65,7 +67,7 @@ const ACL_SETUSER: Command = Command {
     ],
     secrets: Secrets::At(|request| (2..request.len()).collect()),
     run: Run::Server(set_user),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn set_user(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -109,8 +111,6 @@ fn close_listeners(context: &mut Context<'_, '_>) {
 const ACL_DELUSER: Command = Command {
     name: "acl|deluser",
     arity: Arity::AtLeast(3),
-    flags: ADMINISTRATION,
-    group: Group::SERVER,
     summary: "Deletes users and closes their connections.",
     since: "6.0.0",
     complexity: "O(1) amortized time considering the typical user.",
@@ -121,7 +121,7 @@ const ACL_DELUSER: Command = Command {
         ("ACL DELUSER default", "(error) ERR The 'default' user cannot be removed"),
     ],
     run: Run::Server(remove_users),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn remove_users(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -152,15 +152,13 @@ fn close_clients(context: &mut Context<'_, '_>, removed: &[Arc<User>]) {
 const ACL_GETUSER: Command = Command {
     name: "acl|getuser",
     arity: Arity::Exactly(3),
-    flags: ADMINISTRATION,
-    group: Group::SERVER,
     summary: "Returns the rules of a user.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
     arguments: &[Argument::string("username")],
     example: &[("ACL GETUSER nosuchuser", "(nil)")],
     run: Run::Server(get_user),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn get_user(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -189,13 +187,11 @@ fn describe_selector(selector: &Selector) -> [(&'static str, OwnedFrame); 3] {
 const ACL_LIST: Command = Command {
     name: "acl|list",
     arity: Arity::Exactly(2),
-    flags: ADMINISTRATION,
-    group: Group::SERVER,
     summary: "Lists all users with their rules.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
     run: Run::Server(list),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn list(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -206,13 +202,11 @@ fn list(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
 const ACL_USERS: Command = Command {
     name: "acl|users",
     arity: Arity::Exactly(2),
-    flags: ADMINISTRATION,
-    group: Group::SERVER,
     summary: "Lists the names of all users.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
     run: Run::Server(users),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn users(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -224,13 +218,12 @@ const ACL_WHOAMI: Command = Command {
     name: "acl|whoami",
     arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
-    group: Group::SERVER,
     summary: "Returns the user name of this connection.",
     since: "6.0.0",
     complexity: "O(1)",
     example: &[("ACL WHOAMI", "\"default\"")],
     run: Run::Session(whoami),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn whoami(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -241,14 +234,13 @@ const ACL_CAT: Command = Command {
     name: "acl|cat",
     arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
-    group: Group::SERVER,
     summary: "Lists the ACL categories, or the commands in one.",
     since: "6.0.0",
     complexity: "O(1) since the categories and commands are a fixed set.",
     arguments: &[Argument::string("categoryname").optional()],
     example: &[("ACL CAT nosuch", "(error) ERR Unknown category 'nosuch'")],
     run: Run::Server(cat),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn cat(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -279,7 +271,6 @@ const ACL_GENPASS: Command = Command {
     name: "acl|genpass",
     arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
-    group: Group::SERVER,
     summary: "Returns a secure random password in hexadecimal: 256 bits, or as many as requested.",
     since: "6.0.0",
     complexity: "O(1)",
@@ -289,7 +280,7 @@ const ACL_GENPASS: Command = Command {
         "(error) ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096",
     )],
     run: Run::Session(generate_password),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn generate_password(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -314,8 +305,6 @@ fn generate_password(_: &mut Session, request: Request<'_>, reply: Reply<'_>) ->
 const ACL_LOG: Command = Command {
     name: "acl|log",
     arity: Arity::AtLeast(2),
-    flags: ADMINISTRATION,
-    group: Group::SERVER,
     summary: "Lists recent denials by the ACL: ten, or a given number; RESET removes them.",
     since: "6.0.0",
     complexity: "O(N) with N being the number of entries shown.",
@@ -326,7 +315,7 @@ const ACL_LOG: Command = Command {
     .optional()],
     example: &[("ACL LOG RESET", "OK"), ("ACL LOG", "[]")],
     run: Run::Server(log),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn log(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -366,8 +355,6 @@ fn describe_entry(entry: &Entry, now_ms: u64) -> OwnedFrame {
 const ACL_DRYRUN: Command = Command {
     name: "acl|dryrun",
     arity: Arity::AtLeast(4),
-    flags: ADMINISTRATION,
-    group: Group::SERVER,
     summary: "Checks whether a user may run a command, without running it.",
     since: "7.0.0",
     complexity: "O(1).",
@@ -384,7 +371,7 @@ const ACL_DRYRUN: Command = Command {
     ],
     secrets: Secrets::Of(3),
     run: Run::Server(dry_run),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn dry_run(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -445,13 +432,11 @@ fn dry_run_absent<'a>(grants: &Grants, catalog: &Catalog, request: Request<'a>) 
 const ACL_LOAD: Command = Command {
     name: "acl|load",
     arity: Arity::Exactly(2),
-    flags: ADMINISTRATION,
-    group: Group::SERVER,
     summary: "Reloads all users from the ACL file; if the file has an error, no user is changed.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
     run: Run::Server(load),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn load(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -471,13 +456,11 @@ const NO_FILE: Error = Error::fixed(
 const ACL_SAVE: Command = Command {
     name: "acl|save",
     arity: Arity::Exactly(2),
-    flags: ADMINISTRATION,
-    group: Group::SERVER,
     summary: "Saves the current users to the ACL file.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
     run: Run::Server(save),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn save(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {

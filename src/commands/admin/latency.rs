@@ -12,6 +12,13 @@ use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Re
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[LATENCY];
 
+/// The facts that most commands of this file share.
+const SERVER: Command = Command {
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    group: Group::SERVER,
+    ..Command::DEFAULTS
+};
+
 const LATENCY: Command = Command {
     name: "latency",
     arity: Arity::AtLeast(2),
@@ -35,15 +42,13 @@ const LATENCY: Command = Command {
 const LATENCY_LATEST: Command = Command {
     name: "latency|latest",
     arity: Arity::Exactly(2),
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
-    group: Group::SERVER,
     summary: "Lists the slow events: time and duration of the latest one, and the longest duration.",
     since: "2.8.13",
     complexity: "O(1)",
     tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
     example: &[("LATENCY LATEST", "[]")],
     run: Run::Server(latency_latest),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn latency_latest(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -59,8 +64,6 @@ fn latency_latest(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_
 const LATENCY_HISTORY: Command = Command {
     name: "latency|history",
     arity: Arity::Exactly(3),
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
-    group: Group::SERVER,
     summary: "Lists when an event was slow, and how many milliseconds it took.",
     since: "2.8.13",
     complexity: "O(1)",
@@ -68,7 +71,7 @@ const LATENCY_HISTORY: Command = Command {
     arguments: &[Argument::string("event")],
     example: &[("LATENCY HISTORY command", "[]")],
     run: Run::Server(latency_history),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn latency_history(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -83,8 +86,6 @@ fn latency_history(context: &mut Context<'_, '_>, request: Request<'_>, reply: R
 const LATENCY_RESET: Command = Command {
     name: "latency|reset",
     arity: Arity::AtLeast(2),
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
-    group: Group::SERVER,
     summary: "Removes the records of some or all events; returns how many events had any.",
     since: "2.8.13",
     complexity: "O(1)",
@@ -92,7 +93,7 @@ const LATENCY_RESET: Command = Command {
     arguments: &[Argument::string("event").optional().multiple()],
     example: &[("LATENCY RESET", "(integer) 0")],
     run: Run::Server(latency_reset),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn latency_reset(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -103,8 +104,6 @@ fn latency_reset(context: &mut Context<'_, '_>, request: Request<'_>, reply: Rep
 const LATENCY_HISTOGRAM: Command = Command {
     name: "latency|histogram",
     arity: Arity::AtLeast(2),
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
-    group: Group::SERVER,
     summary: "Returns the distribution of execution times for some or all commands, in microseconds.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of commands with latency information being retrieved.",
@@ -112,7 +111,7 @@ const LATENCY_HISTOGRAM: Command = Command {
     arguments: &[Argument::string("command").optional().multiple()],
     example: &[("LATENCY HISTOGRAM nosuchcommand", "[]")],
     run: Run::Server(latency_histogram),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn latency_histogram(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -141,14 +140,12 @@ fn latency_histogram(context: &mut Context<'_, '_>, request: Request<'_>, reply:
 const LATENCY_DOCTOR: Command = Command {
     name: "latency|doctor",
     arity: Arity::Exactly(2),
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
-    group: Group::SERVER,
     summary: "Returns a report on slow events, with advice.",
     since: "2.8.13",
     complexity: "O(1)",
     tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
     run: Run::Server(latency_doctor),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn latency_doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -183,8 +180,6 @@ fn latency_doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_
 const LATENCY_GRAPH: Command = Command {
     name: "latency|graph",
     arity: Arity::Exactly(3),
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
-    group: Group::SERVER,
     summary: "Returns a text graph of the durations of an event.",
     since: "2.8.13",
     complexity: "O(1)",
@@ -192,7 +187,7 @@ const LATENCY_GRAPH: Command = Command {
     arguments: &[Argument::string("event")],
     example: &[("LATENCY GRAPH command", "(error) ERR No samples available for event 'command'")],
     run: Run::Server(latency_graph),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn latency_graph(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -15,6 +15,9 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[DBSIZE, FLUSHALL, FLUSHDB, LOLWUT, MONITOR, ROLE, TIME];
 
+/// The facts that most commands of this file share.
+const SERVER: Command = Command { group: Group::SERVER, ..Command::DEFAULTS };
+
 const DBSIZE: Command = Command {
     name: "dbsize",
     arity: Arity::Exactly(1),
@@ -22,19 +25,28 @@ const DBSIZE: Command = Command {
     scope: Scope::Everything,
     concern: Concern::AllKeys(AllKeys::Count),
     categories: Categories::KEYSPACE,
-    group: Group::SERVER,
     summary: "Returns the number of keys in the current database.",
     since: "1.0.0",
     complexity: "O(1)",
     tips: &["request_policy:all_shards", "response_policy:agg_sum"],
     example: &[("SET mykey Hello", "OK"), ("DBSIZE", "(integer) 1")],
     run: Run::Read(dbsize),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn dbsize(tx: &Transaction<'_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     Ok(reply.count(tx.everything()?.database_size().keys))
 }
+
+/// Whether keys are freed later, or before the reply.
+const ASYNC_OR_SYNC: Argument = Argument::one_of(
+    "async",
+    &[
+        Argument::pure_token("async", "ASYNC").since("4.0.0"),
+        Argument::pure_token("sync", "SYNC").since("6.2.0"),
+    ],
+)
+.optional();
 
 const FLUSHDB: Command = Command {
     name: "flushdb",
@@ -42,22 +54,14 @@ const FLUSHDB: Command = Command {
     scope: Scope::Everything,
     concern: Concern::AllKeys(AllKeys::Flush),
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
-    group: Group::SERVER,
     summary: "Deletes all keys of the current database.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of keys in the selected database",
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
-    arguments: &[Argument::one_of(
-        "async",
-        &[
-            Argument::pure_token("async", "ASYNC").since("4.0.0"),
-            Argument::pure_token("sync", "SYNC").since("6.2.0"),
-        ],
-    )
-    .optional()],
+    arguments: &[ASYNC_OR_SYNC],
     example: &[("SET mykey Hello", "OK"), ("FLUSHDB", "OK"), ("DBSIZE", "(integer) 0")],
     run: Run::Write(flushdb),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn flushdb(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -75,22 +79,14 @@ const FLUSHALL: Command = Command {
     scope: Scope::Everything,
     concern: Concern::AllKeys(AllKeys::FlushAll),
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
-    group: Group::SERVER,
     summary: "Deletes all keys of all databases.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of keys in all databases",
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
-    arguments: &[Argument::one_of(
-        "async",
-        &[
-            Argument::pure_token("async", "ASYNC").since("4.0.0"),
-            Argument::pure_token("sync", "SYNC").since("6.2.0"),
-        ],
-    )
-    .optional()],
+    arguments: &[ASYNC_OR_SYNC],
     example: &[("SET mykey Hello", "OK"), ("FLUSHALL ASYNC", "OK"), ("DBSIZE", "(integer) 0")],
     run: Run::Write(flushall),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn flushall(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -116,13 +112,12 @@ const TIME: Command = Command {
     name: "time",
     arity: Arity::Exactly(1),
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
-    group: Group::SERVER,
     summary: "Returns the server's time: Unix seconds, and microseconds of the second.",
     since: "2.6.0",
     complexity: "O(1)",
     tips: &["nondeterministic_output"],
     run: Run::Server(time),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn time(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -136,13 +131,12 @@ const ROLE: Command = Command {
     arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
     categories: Categories::ADMIN.and(Categories::DANGEROUS),
-    group: Group::SERVER,
     summary: "Returns the replication role: always a primary without replicas.",
     since: "2.8.12",
     complexity: "O(1)",
     example: &[("ROLE", "[\"master\", (integer) 0, []]")],
     run: Run::Session(role),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn role(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -153,13 +147,12 @@ const LOLWUT: Command = Command {
     name: "lolwut",
     arity: Arity::AtLeast(1),
     flags: Flags::FAST,
-    group: Group::SERVER,
     summary: "Returns a small drawing and the version, for fun.",
     since: "5.0.0",
     complexity: "O(1)",
     arguments: &[Argument::integer("version").token("VERSION").optional()],
     run: Run::Read(lolwut),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn lolwut(_: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -192,12 +185,11 @@ const MONITOR: Command = Command {
     name: "monitor",
     arity: Arity::Exactly(1),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
-    group: Group::SERVER,
     summary: "Streams every command that the server executes to this connection.",
     since: "1.0.0",
     complexity: "O(1)",
     run: Run::Server(monitor),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn monitor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {

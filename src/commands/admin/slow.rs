@@ -12,6 +12,13 @@ use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Re
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[COMMANDLOG, SLOWLOG];
 
+/// The facts that most commands of this file share.
+const SERVER: Command = Command {
+    flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
+    group: Group::SERVER,
+    ..Command::DEFAULTS
+};
+
 const SLOWLOG: Command = Command {
     name: "slowlog",
     arity: Arity::AtLeast(2),
@@ -27,8 +34,6 @@ const SLOWLOG: Command = Command {
 const SLOWLOG_GET: Command = Command {
     name: "slowlog|get",
     arity: Arity::AtLeast(2),
-    flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
-    group: Group::SERVER,
     summary: "Lists slow commands, newest first: ten, a given number, or all (-1).",
     since: "2.2.12",
     complexity: "O(N) where N is the number of entries returned",
@@ -39,7 +44,7 @@ const SLOWLOG_GET: Command = Command {
         ("SLOWLOG GET -2", "(error) ERR count should be greater than or equal to -1"),
     ],
     run: Run::Server(slowlog_get),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn slowlog_get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -68,15 +73,13 @@ fn list(log: &CommandLog, count: &[u8], reply: Reply<'_>) -> Result {
 const SLOWLOG_LEN: Command = Command {
     name: "slowlog|len",
     arity: Arity::Exactly(2),
-    flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
-    group: Group::SERVER,
     summary: "Returns the number of entries in the slow log.",
     since: "2.2.12",
     complexity: "O(1)",
     tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
     example: &[("SLOWLOG RESET", "OK"), ("SLOWLOG LEN", "(integer) 0")],
     run: Run::Server(slowlog_len),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn slowlog_len(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -86,15 +89,13 @@ fn slowlog_len(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) 
 const SLOWLOG_RESET: Command = Command {
     name: "slowlog|reset",
     arity: Arity::Exactly(2),
-    flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
-    group: Group::SERVER,
     summary: "Removes all entries from the slow log.",
     since: "2.2.12",
     complexity: "O(N) where N is the number of entries in the slowlog",
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     example: &[("SLOWLOG RESET", "OK")],
     run: Run::Server(slowlog_reset),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn slowlog_reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -139,8 +140,6 @@ fn log_of<'a>(instance: &'a Instance, word: &[u8]) -> Result<&'a CommandLog> {
 const COMMANDLOG_GET: Command = Command {
     name: "commandlog|get",
     arity: Arity::Exactly(4),
-    flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
-    group: Group::SERVER,
     summary: "Lists the entries of one log, newest first: a given number, or all (-1).",
     since: "8.1.0",
     complexity: "O(N) where N is the number of entries returned",
@@ -151,7 +150,7 @@ const COMMANDLOG_GET: Command = Command {
         ("COMMANDLOG GET -2 SLOW", "(error) ERR count should be greater than or equal to -1"),
     ],
     run: Run::Server(commandlog_get),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn commandlog_get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -161,8 +160,6 @@ fn commandlog_get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Re
 const COMMANDLOG_LEN: Command = Command {
     name: "commandlog|len",
     arity: Arity::Exactly(3),
-    flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
-    group: Group::SERVER,
     summary: "Returns the number of entries in one log.",
     since: "8.1.0",
     complexity: "O(1)",
@@ -170,7 +167,7 @@ const COMMANDLOG_LEN: Command = Command {
     arguments: &[LOG],
     example: &[("COMMANDLOG LEN LARGE-REQUEST", "(integer) 0")],
     run: Run::Server(commandlog_len),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn commandlog_len(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -180,8 +177,6 @@ fn commandlog_len(context: &mut Context<'_, '_>, request: Request<'_>, reply: Re
 const COMMANDLOG_RESET: Command = Command {
     name: "commandlog|reset",
     arity: Arity::Exactly(3),
-    flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
-    group: Group::SERVER,
     summary: "Removes all entries from one log.",
     since: "8.1.0",
     complexity: "O(N) where N is the number of entries in the commandlog",
@@ -189,7 +184,7 @@ const COMMANDLOG_RESET: Command = Command {
     arguments: &[LOG],
     example: &[("COMMANDLOG RESET SLOW", "OK")],
     run: Run::Server(commandlog_reset),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn commandlog_reset(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -14,11 +14,18 @@ use crate::commands::facts::{Argument, Arity, Categories, Command, Context, Flag
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[WAIT, WAITAOF];
 
+/// The facts that most commands of this file share.
+const CONNECTION: Command = Command {
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    categories: Categories::CONNECTION,
+    group: Group::CONNECTION,
+    ..Command::DEFAULTS
+};
+
 const WAIT: Command = Command {
     name: "wait",
     arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT,
-    categories: Categories::CONNECTION,
     group: Group::GENERIC,
     summary: "Waits for replicas to receive this connection's writes. There are none: blocks until the timeout.",
     since: "3.0.0",
@@ -27,7 +34,7 @@ const WAIT: Command = Command {
     arguments: &[Argument::integer("numreplicas"), Argument::integer("timeout")],
     example: &[("WAIT 0 100", "(integer) 0"), ("WAIT 1 1", "(integer) 0")],
     run: Run::Session(wait),
-    ..Command::DEFAULTS
+    ..CONNECTION
 };
 
 fn wait(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -62,7 +69,7 @@ const WAITAOF: Command = Command {
     ],
     example: &[("WAITAOF 0 0 0", "[(integer) 0, (integer) 0]")],
     run: Run::Server(wait_aof),
-    ..Command::DEFAULTS
+    ..CONNECTION
 };
 
 fn wait_aof(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -100,9 +107,6 @@ fn timeout_ms(text: &[u8]) -> Result<u64> {
 pub(in crate::commands) const CLIENT_PAUSE: Command = Command {
     name: "client|pause",
     arity: Arity::AtLeast(3),
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
-    categories: Categories::CONNECTION,
-    group: Group::CONNECTION,
     summary: "Suspends all clients, or only their writes, for a number of milliseconds.",
     since: "2.9.50",
     complexity: "O(1)",
@@ -117,7 +121,7 @@ pub(in crate::commands) const CLIENT_PAUSE: Command = Command {
     ],
     example: &[("CLIENT PAUSE 0", "OK")],
     run: Run::Server(pause),
-    ..Command::DEFAULTS
+    ..CONNECTION
 };
 
 fn pause(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -136,15 +140,12 @@ fn pause(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
 pub(in crate::commands) const CLIENT_UNPAUSE: Command = Command {
     name: "client|unpause",
     arity: Arity::Exactly(2),
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
-    categories: Categories::CONNECTION,
-    group: Group::CONNECTION,
     summary: "Ends a CLIENT PAUSE before its time.",
     since: "6.2.0",
     complexity: "O(N) Where N is the number of paused clients",
     example: &[("CLIENT UNPAUSE", "OK")],
     run: Run::Server(unpause),
-    ..Command::DEFAULTS
+    ..CONNECTION
 };
 
 fn unpause(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -155,9 +156,6 @@ fn unpause(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> R
 pub(in crate::commands) const CLIENT_UNBLOCK: Command = Command {
     name: "client|unblock",
     arity: Arity::AtLeast(3),
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
-    categories: Categories::CONNECTION,
-    group: Group::CONNECTION,
     summary: "Unblocks a client that waits in a blocking command, with a timeout or an error.",
     since: "5.0.0",
     complexity: "O(log N) where N is the number of client connections",
@@ -171,7 +169,7 @@ pub(in crate::commands) const CLIENT_UNBLOCK: Command = Command {
     ],
     example: &[("CLIENT UNBLOCK 999999", "(integer) 0")],
     run: Run::Server(unblock),
-    ..Command::DEFAULTS
+    ..CONNECTION
 };
 
 fn unblock(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -253,6 +253,10 @@ fn kill(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     }
 }
 
+/// The argument of commands that switch something on and off.
+const ON_OR_OFF: Argument =
+    Argument::one_of("enabled", &[Argument::pure_token("on", "ON"), Argument::pure_token("off", "OFF")]);
+
 const CLIENT_NO_EVICT: Command = Command {
     name: "client|no-evict",
     arity: Arity::Exactly(3),
@@ -260,10 +264,7 @@ const CLIENT_NO_EVICT: Command = Command {
     summary: "Protects this connection from client eviction, or ends that protection.",
     since: "7.0.0",
     complexity: "O(1)",
-    arguments: &[Argument::one_of(
-        "enabled",
-        &[Argument::pure_token("on", "ON"), Argument::pure_token("off", "OFF")],
-    )],
+    arguments: &[ON_OR_OFF],
     example: &[("CLIENT NO-EVICT on", "OK")],
     run: Run::Session(no_evict),
     ..CONNECTION
@@ -282,10 +283,7 @@ const CLIENT_NO_TOUCH: Command = Command {
     summary: "Sets whether commands on this connection count as a use of their keys.",
     since: "7.2.0",
     complexity: "O(1)",
-    arguments: &[Argument::one_of(
-        "enabled",
-        &[Argument::pure_token("on", "ON"), Argument::pure_token("off", "OFF")],
-    )],
+    arguments: &[ON_OR_OFF],
     example: &[("CLIENT NO-TOUCH on", "OK")],
     run: Run::Session(no_touch),
     ..CONNECTION
@@ -364,10 +362,7 @@ const CLIENT_IMPORT_SOURCE: Command = Command {
     summary: "Marks the connection as an import source. Always fails: the server never imports.",
     since: "8.1.0",
     complexity: "O(1)",
-    arguments: &[Argument::one_of(
-        "enabled",
-        &[Argument::pure_token("on", "ON"), Argument::pure_token("off", "OFF")],
-    )],
+    arguments: &[ON_OR_OFF],
     example: &[("CLIENT IMPORT-SOURCE on", "(error) ERR Server is not in import mode")],
     run: Run::Session(import_source),
     ..CONNECTION

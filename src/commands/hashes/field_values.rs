@@ -13,13 +13,14 @@ use crate::commands::facts::{
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[HGETDEL, HGETEX, HSETEX];
 
+/// The facts that most commands of this file share.
+const HASH: Command = Command { categories: Categories::HASH, group: Group::HASH, ..Command::DEFAULTS };
+
 const HGETDEL: Command = Command {
     name: "hgetdel",
     arity: Arity::AtLeast(5),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
-    categories: Categories::HASH,
-    group: Group::HASH,
     summary: "Returns the values of hash fields and deletes the fields.",
     since: "8.0.0",
     complexity: "O(N) where N is the number of specified fields",
@@ -30,7 +31,7 @@ const HGETDEL: Command = Command {
         ("HKEYS myhash", "[\"b\"]"),
     ],
     run: Run::Write(hgetdel),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hgetdel(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -153,8 +154,6 @@ const HGETEX: Command = Command {
     arity: Arity::AtLeast(5),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
-    categories: Categories::HASH,
-    group: Group::HASH,
     summary: "Returns the values of hash fields and sets or removes their expiry.",
     since: "8.0.0",
     complexity: "O(N) where N is the number of specified fields",
@@ -170,7 +169,7 @@ const HGETEX: Command = Command {
         ("HTTL myhash FIELDS 2 a b", "[(integer) 10, (integer) -1]"),
     ],
     run: Run::Write(hgetex),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hgetex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -220,8 +219,6 @@ const HSETEX: Command = Command {
     arity: Arity::AtLeast(6),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
-    categories: Categories::HASH,
-    group: Group::HASH,
     summary: "Sets hash fields, with optional conditions and an optional expiry.",
     since: "8.0.0",
     complexity: "O(N) where N is the number of fields being set.",
@@ -255,7 +252,7 @@ const HSETEX: Command = Command {
         ("HSETEX myhash FNX FIELDS 2 b Hi c Hi", "(integer) 0"),
     ],
     run: Run::Write(hsetex),
-    ..Command::DEFAULTS
+    ..HASH
 };
 
 fn hsetex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

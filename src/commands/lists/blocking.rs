@@ -4,7 +4,7 @@ use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 use crate::values::LIST_KIND;
 
-use super::ends::{KeysToPop, MoveEnds, move_between, pop};
+use super::ends::{ENDS, KeysToPop, MOVED_KEYS, MoveEnds, move_between, pop};
 use crate::commands::args::last;
 use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Blocking, Categories, Command, Deprecated, Flags, Group, KeyFlags,
@@ -89,24 +89,15 @@ const BLMOVE: Command = Command {
     name: "blmove",
     arity: Arity::Exactly(6),
     flags: Flags::BLOCKING.and(Flags::DENYOOM),
-    keys: &[
-        KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
-        KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::INSERT)),
-    ],
+    keys: MOVED_KEYS,
     summary: "Moves an element from one list to another and returns it; blocks if there is none.",
     since: "6.2.0",
     complexity: "O(1)",
     arguments: &[
         Argument::new("source", ArgumentKind::Key),
         Argument::new("destination", ArgumentKind::Key).of_spec(1),
-        Argument::one_of(
-            "wherefrom",
-            &[Argument::pure_token("left", "LEFT"), Argument::pure_token("right", "RIGHT")],
-        ),
-        Argument::one_of(
-            "whereto",
-            &[Argument::pure_token("left", "LEFT"), Argument::pure_token("right", "RIGHT")],
-        ),
+        Argument::one_of("wherefrom", ENDS),
+        Argument::one_of("whereto", ENDS),
         Argument::double("timeout"),
     ],
     example: &[
@@ -156,10 +147,7 @@ const BRPOPLPUSH: Command = Command {
     name: "brpoplpush",
     arity: Arity::Exactly(4),
     flags: Flags::BLOCKING.and(Flags::DENYOOM),
-    keys: &[
-        KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
-        KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::INSERT)),
-    ],
+    keys: MOVED_KEYS,
     summary: "Moves the tail of one list to the head of another and returns it; blocks if there is none.",
     since: "2.2.0",
     complexity: "O(1)",
@@ -199,10 +187,7 @@ const BLMPOP: Command = Command {
         Argument::double("timeout"),
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
-        Argument::one_of(
-            "where",
-            &[Argument::pure_token("left", "LEFT"), Argument::pure_token("right", "RIGHT")],
-        ),
+        Argument::one_of("where", ENDS),
         Argument::integer("count").token("COUNT").optional(),
     ],
     example: &[

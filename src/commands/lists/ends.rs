@@ -16,6 +16,16 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[LMOVE, LMPOP, LPOP, LPUSH, LPUSHX, RPOP, RPOPLPUSH, RPUSH, RPUSHX];
 
+/// The keys of commands that move elements from one list to another.
+pub(super) const MOVED_KEYS: &[KeySpec] = &[
+    KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
+    KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::INSERT)),
+];
+
+/// The ends of a list, as COMMAND DOCS prints them.
+pub(super) const ENDS: &[Argument] =
+    &[Argument::pure_token("left", "LEFT"), Argument::pure_token("right", "RIGHT")];
+
 /// The facts that most commands of this file share.
 const LIST: Command = Command { categories: Categories::LIST, group: Group::LIST, ..Command::DEFAULTS };
 
@@ -243,10 +253,7 @@ const LMPOP: Command = Command {
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
-        Argument::one_of(
-            "where",
-            &[Argument::pure_token("left", "LEFT"), Argument::pure_token("right", "RIGHT")],
-        ),
+        Argument::one_of("where", ENDS),
         Argument::integer("count").token("COUNT").optional(),
     ],
     example: &[
@@ -319,24 +326,15 @@ const LMOVE: Command = Command {
     name: "lmove",
     arity: Arity::Exactly(5),
     flags: Flags::DENYOOM,
-    keys: &[
-        KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
-        KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::INSERT)),
-    ],
+    keys: MOVED_KEYS,
     summary: "Moves an element from an end of one list to an end of another, and returns it.",
     since: "6.2.0",
     complexity: "O(1)",
     arguments: &[
         Argument::new("source", ArgumentKind::Key),
         Argument::new("destination", ArgumentKind::Key).of_spec(1),
-        Argument::one_of(
-            "wherefrom",
-            &[Argument::pure_token("left", "LEFT"), Argument::pure_token("right", "RIGHT")],
-        ),
-        Argument::one_of(
-            "whereto",
-            &[Argument::pure_token("left", "LEFT"), Argument::pure_token("right", "RIGHT")],
-        ),
+        Argument::one_of("wherefrom", ENDS),
+        Argument::one_of("whereto", ENDS),
     ],
     example: &[
         ("RPUSH mylist one two three", "(integer) 3"),
@@ -396,10 +394,7 @@ const RPOPLPUSH: Command = Command {
     name: "rpoplpush",
     arity: Arity::Exactly(3),
     flags: Flags::DENYOOM,
-    keys: &[
-        KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
-        KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::INSERT)),
-    ],
+    keys: MOVED_KEYS,
     summary: "Moves an element from the tail of one list to the head of another, and returns it.",
     since: "1.2.0",
     complexity: "O(1)",

@@ -6,23 +6,15 @@ use crate::resp::{Reply, Request, Sent};
 use crate::types::lists::{List, ListEnd};
 use crate::values::LIST_KIND;
 
-use super::ends::{MoveEnds, pop_event, push_event};
+use super::ends::{ENDS, MOVED_KEYS, MoveEnds, pop_event, push_event};
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result,
-    Run, Taken, Timeout, WaitingRules,
+    Argument, ArgumentKind, Arity, Blocking, Categories, Command, Flags, Group, Result, Run, Taken, Timeout,
+    WaitingRules,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[BLMOVEM, LMOVEM];
-
-const KEYS: &[KeySpec] = &[
-    KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
-    KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::INSERT)),
-];
-
-/// The ends of a list, as COMMAND DOCS prints them.
-const ENDS: &[Argument] = &[Argument::pure_token("left", "LEFT"), Argument::pure_token("right", "RIGHT")];
 
 /// How many elements are moved, and in which order, as COMMAND DOCS prints it.
 const HOW_MANY: Argument = Argument::block(
@@ -43,7 +35,7 @@ const LMOVEM: Command = Command {
     name: "lmovem",
     arity: Arity::AtLeast(5),
     flags: Flags::DENYOOM,
-    keys: KEYS,
+    keys: MOVED_KEYS,
     categories: Categories::LIST,
     group: Group::LIST,
     summary: "Moves several elements from an end of one list to an end of another, and returns them.",
@@ -83,7 +75,7 @@ const BLMOVEM: Command = Command {
     name: "blmovem",
     arity: Arity::AtLeast(6),
     flags: Flags::BLOCKING.and(Flags::DENYOOM),
-    keys: KEYS,
+    keys: MOVED_KEYS,
     categories: Categories::LIST,
     group: Group::LIST,
     summary: "Moves several elements from one list to another; blocks if there are none, or fewer than EXACTLY.",

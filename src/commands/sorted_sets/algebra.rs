@@ -17,6 +17,19 @@ pub(in crate::commands) const COMMANDS: &[Command] =
 const SORTED_SET: Command =
     Command { categories: Categories::SORTEDSET, group: Group::SORTED_SET, ..Command::DEFAULTS };
 
+/// What becomes of the scores of a member that several sets have.
+const AGGREGATE: Argument = Argument::one_of(
+    "aggregate",
+    &[
+        Argument::pure_token("sum", "SUM"),
+        Argument::pure_token("min", "MIN"),
+        Argument::pure_token("max", "MAX"),
+        Argument::pure_token("count", "COUNT").since("8.8.0"),
+    ],
+)
+.token("AGGREGATE")
+.optional();
+
 const ZUNION: Command = Command {
     name: "zunion",
     arity: Arity::AtLeast(3),
@@ -29,17 +42,7 @@ const ZUNION: Command = Command {
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
         Argument::integer("weight").token("WEIGHTS").optional().multiple(),
-        Argument::one_of(
-            "aggregate",
-            &[
-                Argument::pure_token("sum", "SUM"),
-                Argument::pure_token("min", "MIN"),
-                Argument::pure_token("max", "MAX"),
-                Argument::pure_token("count", "COUNT").since("8.8.0"),
-            ],
-        )
-        .token("AGGREGATE")
-        .optional(),
+        AGGREGATE,
         Argument::pure_token("withscores", "WITHSCORES").optional(),
     ],
     example: &[
@@ -75,17 +78,7 @@ const ZUNIONSTORE: Command = Command {
         Argument::integer("numkeys"),
         Argument::KEY.multiple().of_spec(1),
         Argument::integer("weight").token("WEIGHTS").optional().multiple(),
-        Argument::one_of(
-            "aggregate",
-            &[
-                Argument::pure_token("sum", "SUM"),
-                Argument::pure_token("min", "MIN"),
-                Argument::pure_token("max", "MAX"),
-                Argument::pure_token("count", "COUNT").since("8.8.0"),
-            ],
-        )
-        .token("AGGREGATE")
-        .optional(),
+        AGGREGATE,
     ],
     example: &[
         ("ZADD zset1 1 one 2 two", "(integer) 2"),
@@ -114,17 +107,7 @@ const ZINTER: Command = Command {
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
         Argument::integer("weight").token("WEIGHTS").optional().multiple(),
-        Argument::one_of(
-            "aggregate",
-            &[
-                Argument::pure_token("sum", "SUM"),
-                Argument::pure_token("min", "MIN"),
-                Argument::pure_token("max", "MAX"),
-                Argument::pure_token("count", "COUNT").since("8.8.0"),
-            ],
-        )
-        .token("AGGREGATE")
-        .optional(),
+        AGGREGATE,
         Argument::pure_token("withscores", "WITHSCORES").optional(),
     ],
     example: &[
@@ -159,17 +142,7 @@ const ZINTERSTORE: Command = Command {
         Argument::integer("numkeys"),
         Argument::KEY.multiple().of_spec(1),
         Argument::integer("weight").token("WEIGHTS").optional().multiple(),
-        Argument::one_of(
-            "aggregate",
-            &[
-                Argument::pure_token("sum", "SUM"),
-                Argument::pure_token("min", "MIN"),
-                Argument::pure_token("max", "MAX"),
-                Argument::pure_token("count", "COUNT").since("8.8.0"),
-            ],
-        )
-        .token("AGGREGATE")
-        .optional(),
+        AGGREGATE,
     ],
     example: &[
         ("ZADD zset1 1 one 2 two", "(integer) 2"),

@@ -15,13 +15,15 @@ use crate::types::sorted_sets::SortedSet;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[BZMPOP, BZPOPMAX, BZPOPMIN];
 
+/// The facts that most commands of this file share.
+const SORTED_SET: Command =
+    Command { categories: Categories::SORTEDSET, group: Group::SORTED_SET, ..Command::DEFAULTS };
+
 const BZPOPMIN: Command = Command {
     name: "bzpopmin",
     arity: Arity::AtLeast(3),
     flags: Flags::BLOCKING.and(Flags::FAST),
     keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
-    categories: Categories::SORTEDSET,
-    group: Group::SORTED_SET,
     summary: "Removes and returns the lowest-scored member of the first non-empty sorted set; blocks if all are empty.",
     since: "5.0.0",
     complexity: "O(log(N)) with N being the number of elements in the sorted set.",
@@ -38,7 +40,7 @@ const BZPOPMIN: Command = Command {
         nothing: |reply| reply.nil_array(),
         waiting: WaitingRules::PLAIN,
     }),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 /// Pops from the first of the keys that has a sorted set, or only from one of them.
@@ -73,8 +75,6 @@ const BZPOPMAX: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::BLOCKING.and(Flags::FAST),
     keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
-    categories: Categories::SORTEDSET,
-    group: Group::SORTED_SET,
     summary: "Removes and returns the highest-scored member of the first non-empty sorted set; blocks if all are empty.",
     since: "5.0.0",
     complexity: "O(log(N)) with N being the number of elements in the sorted set.",
@@ -91,7 +91,7 @@ const BZPOPMAX: Command = Command {
         nothing: |reply| reply.nil_array(),
         waiting: WaitingRules::PLAIN,
     }),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 const BZMPOP: Command = Command {
@@ -99,8 +99,6 @@ const BZMPOP: Command = Command {
     arity: Arity::AtLeast(5),
     flags: Flags::BLOCKING,
     keys: &[KeySpec::counted(2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
-    categories: Categories::SORTEDSET,
-    group: Group::SORTED_SET,
     summary: "Removes and returns members of the first non-empty sorted set; blocks if all are empty.",
     since: "7.0.0",
     complexity: "O(K) + O(M*log(N)) where K is the number of provided keys, N being the number of elements in the sorted set, and M being the number of elements popped.",
@@ -123,7 +121,7 @@ const BZMPOP: Command = Command {
         nothing: |reply| reply.nil_array(),
         waiting: WaitingRules::PLAIN,
     }),
-    ..Command::DEFAULTS
+    ..SORTED_SET
 };
 
 fn bzmpop<'r>(

@@ -18,13 +18,14 @@ use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[DELEX, DELIFEQ, DIGEST];
 
+/// The facts that most commands of this file share.
+const STRING: Command =
+    Command { flags: Flags::FAST, categories: Categories::STRING, group: Group::STRING, ..Command::DEFAULTS };
+
 const DELIFEQ: Command = Command {
     name: "delifeq",
     arity: Arity::Exactly(3),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RM.and(KeyFlags::DELETE))],
-    categories: Categories::STRING,
-    group: Group::STRING,
     summary: "Deletes a key only if its string equals the given one: the safe way to release a lock.",
     since: "9.0.0",
     complexity: "O(1)",
@@ -37,7 +38,7 @@ const DELIFEQ: Command = Command {
         ("EXISTS mylock", "(integer) 0"),
     ],
     run: Run::Write(delifeq),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn delifeq(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -47,11 +48,8 @@ fn delifeq(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 const DELEX: Command = Command {
     name: "delex",
     arity: Arity::AtLeast(2),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE).and(KeyFlags::VARIABLE_FLAGS))
         .variable(delex_key_flags, "Its value is only read for a condition")],
-    categories: Categories::STRING,
-    group: Group::STRING,
     summary: "Deletes a key, optionally only if its string, or its string's digest, equals or differs from one.",
     since: "8.4.0",
     complexity: "O(1) for IFEQ/IFNE, O(N) for IFDEQ/IFDNE where N is the length of the string value.",
@@ -75,7 +73,7 @@ const DELEX: Command = Command {
         ("DELEX mylock", "(integer) 0"),
     ],
     run: Run::Write(delex),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 /// DELEX reads its key only for a condition.
@@ -130,10 +128,7 @@ pub(in crate::commands) fn delete_if(
 const DIGEST: Command = Command {
     name: "digest",
     arity: Arity::Exactly(2),
-    flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
-    categories: Categories::STRING,
-    group: Group::STRING,
     summary: "Returns the XXH3 digest of a string as 16 hexadecimal digits, for use in conditions.",
     since: "8.4.0",
     complexity: "O(N) where N is the length of the string value.",
@@ -145,7 +140,7 @@ const DIGEST: Command = Command {
         ("DIGEST nonexisting", "(nil)"),
     ],
     run: Run::Read(tell_digest),
-    ..Command::DEFAULTS
+    ..STRING
 };
 
 fn tell_digest(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -15,6 +15,9 @@ use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Re
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[CLOCK];
 
+/// The facts that most commands of this file share.
+const SERVER: Command = Command { flags: FLAGS, group: Group::SERVER, ..Command::DEFAULTS };
+
 const CLOCK: Command = Command {
     name: "clock",
     arity: Arity::AtLeast(2),
@@ -35,10 +38,8 @@ const FLAGS: Flags = Flags::ADMIN.and(Flags::NOSCRIPT);
 const CLOCK_FREEZE: Command = Command {
     name: "clock|freeze",
     arity: Arity::Exactly(2),
-    flags: FLAGS,
     scope: Scope::Everything,
     is_system: true,
-    group: Group::SERVER,
     summary: "Stops the clock; has no effect on a clock that is stopped already.",
     since: "0.1.0",
     complexity: "O(N) where N is the number of keys",
@@ -48,7 +49,7 @@ const CLOCK_FREEZE: Command = Command {
         ("PTTL lock", "(integer) 30000"),
     ],
     run: Run::Server(freeze),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn freeze(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -62,10 +63,8 @@ fn freeze(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Re
 const CLOCK_ADVANCE: Command = Command {
     name: "clock|advance",
     arity: Arity::Exactly(3),
-    flags: FLAGS,
     scope: Scope::Everything,
     is_system: true,
-    group: Group::SERVER,
     summary: "Moves the clock forward. Returns when every key that expired has been removed and reported.",
     since: "0.1.0",
     complexity: "O(N) where N is the number of keys",
@@ -77,7 +76,7 @@ const CLOCK_ADVANCE: Command = Command {
         ("SETNX lock another", "(integer) 1"),
     ],
     run: Run::Server(advance),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn advance(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -94,10 +93,8 @@ fn advance(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
 const CLOCK_SET: Command = Command {
     name: "clock|set",
     arity: Arity::Exactly(3),
-    flags: FLAGS,
     scope: Scope::Everything,
     is_system: true,
-    group: Group::SERVER,
     summary: "Sets the clock to a Unix time in milliseconds, past or future. It stays stopped or running.",
     since: "0.1.0",
     complexity: "O(N) where N is the number of keys",
@@ -110,7 +107,7 @@ const CLOCK_SET: Command = Command {
         ("PEXPIRETIME lock", "(integer) 1000000030000"),
     ],
     run: Run::Server(set),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -129,16 +126,14 @@ fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
 const CLOCK_RESUME: Command = Command {
     name: "clock|resume",
     arity: Arity::Exactly(2),
-    flags: FLAGS,
     scope: Scope::Everything,
     is_system: true,
-    group: Group::SERVER,
     summary: "Returns the clock to the system's time and starts it.",
     since: "0.1.0",
     complexity: "O(N) where N is the number of keys",
     example: &[("CLOCK FREEZE", "OK"), ("CLOCK ADVANCE 30000", "OK"), ("CLOCK RESUME", "OK")],
     run: Run::Server(resume),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn resume(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
@@ -178,15 +173,13 @@ fn turn(context: &mut Context<'_, '_>, reply: Reply<'_>, turn: impl FnOnce(&Cloc
 const CLOCK_INFO: Command = Command {
     name: "clock|info",
     arity: Arity::Exactly(2),
-    flags: FLAGS,
     is_system: true,
-    group: Group::SERVER,
     summary: "Returns whether the clock is stopped, its time, and its offset from the system's time.",
     since: "0.1.0",
     complexity: "O(1)",
     tips: &["nondeterministic_output"],
     run: Run::Server(info),
-    ..Command::DEFAULTS
+    ..SERVER
 };
 
 fn info(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {

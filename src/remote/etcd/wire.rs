@@ -22,6 +22,7 @@ use super::messages::{
     WatchResponse,
 };
 use crate::certificates::read;
+use crate::remote::hosts::first_opened;
 use crate::remote::store::Failure;
 use crate::remote::target::{EtcdPlace, Login};
 use crate::remote::{Settings, tls};
@@ -93,20 +94,7 @@ impl Wire {
                 opened.map_err(|why| (number, format!("{host}: {why}")))
             });
         }
-        let mut complaints = Vec::new();
-        // A node that hangs must not keep the others from being tried again.
-        while let Ok(Some(tried)) =
-            timeout(if complaints.is_empty() { patience } else { SILENCE }, tries.join_next()).await
-        {
-            match tried {
-                Ok(Ok(opened)) => return Ok(opened),
-                Ok(Err(complaint)) => complaints.push(complaint),
-                Err(_) => {}
-            }
-        }
-        complaints.sort_unstable();
-        let complaints: Vec<String> = complaints.into_iter().map(|(_, complaint)| complaint).collect();
-        Err(complaints.join("; "))
+        first_opened(tries, patience).await
     }
 
     async fn open_host(

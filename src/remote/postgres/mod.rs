@@ -40,6 +40,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::Remote;
 use super::batch::{Answer, Batch};
+use super::hosts::first_opened;
 use super::row::{Live, Row, Tenure};
 use super::store::{Failure, Front, Store, Timed};
 use super::target::Target;
@@ -113,8 +114,6 @@ const SETTINGS: &str = "
 const BARRIER: &str = "SELECT pg_logical_emit_message(true, 'keyfast', '')";
 /// The port of a host for which the URL has none.
 const PORT: u16 = 5432;
-/// How long the other hosts are waited for when one has refused.
-const SILENCE: Duration = Duration::from_secs(1);
 
 /// The time of the store: `{now}` in statements.
 const NOW: &str = "(clock_timestamp() + (SELECT ahead FROM keyfast.clock))";
@@ -524,23 +523,9 @@ async fn open(
             })
         });
     }
-    let mut complaints = Vec::new();
-    // A host that hangs must not keep the others from being tried again.
-    while let Ok(Some(tried)) =
-        timeout(if complaints.is_empty() { patience } else { SILENCE }, tries.join_next()).await
-    {
-        match tried {
-            Ok(Ok(Opened { client, socket, hearing })) => {
-                let _ = hearing.set(Box::new(hear));
-                return Ok((client, socket));
-            }
-            Ok(Err(complaint)) => complaints.push(complaint),
-            Err(_) => {}
-        }
-    }
-    complaints.sort_unstable();
-    let complaints: Vec<String> = complaints.into_iter().map(|(_, complaint)| complaint).collect();
-    Err(complaints.join("; "))
+    let Opened { client, socket, hearing } = first_opened(tries, patience).await?;
+    let _ = hearing.set(Box::new(hear));
+    Ok((client, socket))
 }
 
 async fn open_host(

@@ -3,9 +3,9 @@
 //! A number is rounded to the nearest integer, half to even, and taken modulo 2^32; results are signed. One
 //! addition does both: a double plus 2^52 + 2^51 has the integer in its lower bits.
 
-use mlua::{Lua, MultiValue, Result, Table};
+use mlua::{Lua, Result, Table};
 
-use super::raise::Call;
+use super::raise::{Call, add};
 
 /// 2^52 + 2^51.
 const ROUNDING: f64 = 6_755_399_441_055_744.0;
@@ -26,7 +26,7 @@ pub(in crate::scripting) fn bit(lua: &Lua) -> Result<Table> {
     shift(lua, &table, "arshift", |bits, count| (bits.cast_signed() >> count).cast_unsigned())?;
     shift(lua, &table, "rol", u32::rotate_left)?;
     shift(lua, &table, "ror", u32::rotate_right)?;
-    table.raw_set("tohex", lua.create_function(|lua, arguments| hex(&Call::new(lua, arguments)))?)?;
+    add(lua, &table, "tohex", hex)?;
     Ok(table)
 }
 
@@ -40,34 +40,26 @@ fn bits(call: &Call<'_>, position: usize) -> Result<u32> {
 
 /// A function of one argument.
 fn one(lua: &Lua, table: &Table, name: &str, operation: fn(u32) -> u32) -> Result<()> {
-    let function = lua.create_function(move |lua, arguments: MultiValue| {
-        let result = operation(bits(&Call::new(lua, arguments), 1)?);
-        Ok(f64::from(result.cast_signed()))
-    })?;
-    table.raw_set(name, function)
+    add(lua, table, name, move |call| Ok(f64::from(operation(bits(call, 1)?).cast_signed())))
 }
 
 /// A function of any number of arguments: it combines the first one with the others, beginning at the last.
 fn all(lua: &Lua, table: &Table, name: &str, operation: fn(u32, u32) -> u32) -> Result<()> {
-    let function = lua.create_function(move |lua, arguments: MultiValue| {
-        let call = Call::new(lua, arguments);
-        let mut result = bits(&call, 1)?;
+    add(lua, table, name, move |call| {
+        let mut result = bits(call, 1)?;
         for position in (2..=call.count()).rev() {
-            result = operation(result, bits(&call, position)?);
+            result = operation(result, bits(call, position)?);
         }
         Ok(f64::from(result.cast_signed()))
-    })?;
-    table.raw_set(name, function)
+    })
 }
 
 /// A function of bits and a count of 0 to 31.
 fn shift(lua: &Lua, table: &Table, name: &str, operation: fn(u32, u32) -> u32) -> Result<()> {
-    let function = lua.create_function(move |lua, arguments: MultiValue| {
-        let call = Call::new(lua, arguments);
-        let result = operation(bits(&call, 1)?, bits(&call, 2)? & 31);
+    add(lua, table, name, move |call| {
+        let result = operation(bits(call, 1)?, bits(call, 2)? & 31);
         Ok(f64::from(result.cast_signed()))
-    })?;
-    table.raw_set(name, function)
+    })
 }
 
 /// The last digits in base 16; in capitals if their count is negative.

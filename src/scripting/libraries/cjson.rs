@@ -17,7 +17,7 @@ use std::sync::Arc;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 use parking_lot::Mutex;
 
-use super::raise::Call;
+use super::raise::{Call, add};
 
 /// The deepest nesting of arrays and objects, whatever the options say. CJSON would allow 4,000 to 8,000,
 /// where the stack of Lua ends.
@@ -96,27 +96,23 @@ pub(in crate::scripting) fn cjson(lua: &Lua) -> Result<Table> {
     let options = Arc::new(Mutex::new(Options::DEFAULT));
     let table = lua.create_table()?;
     let shared = options.clone();
-    let encode = lua.create_function(move |lua, arguments| {
+    add(lua, &table, "encode", move |call| {
         let options = *shared.lock();
-        encode::encode(&Call::new(lua, arguments), options)
+        encode::encode(call, options)
     })?;
-    table.raw_set("encode", encode)?;
     let shared = options.clone();
-    let decode = lua.create_function(move |lua, arguments| {
+    add(lua, &table, "decode", move |call| {
         let options = *shared.lock();
-        decode::decode(&Call::new(lua, arguments), options)
+        decode::decode(call, options)
     })?;
-    table.raw_set("decode", decode)?;
     for &(name, arguments_max, setting) in SETTINGS {
         let shared = options.clone();
-        let function = lua.create_function(move |lua, arguments| {
-            let call = Call::new(lua, arguments);
+        add(lua, &table, name, move |call| {
             if call.count() > arguments_max {
                 return Err(call.bad_argument(arguments_max + 1, b"found too many arguments"));
             }
-            setting(&call, &mut shared.lock())
+            setting(call, &mut shared.lock())
         })?;
-        table.raw_set(name, function)?;
     }
     table.raw_set("new", lua.create_function(|lua, _: MultiValue| cjson(lua))?)?;
     table.raw_set("null", Value::NULL)?;

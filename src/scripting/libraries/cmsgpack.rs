@@ -9,7 +9,7 @@
 
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value};
 
-use super::raise::{Call, STACK_SLOTS_MAX, truncate};
+use super::raise::{Call, STACK_SLOTS_MAX, add, truncate};
 
 /// The deepest nesting of tables when they are written.
 const NESTING_MAX: usize = 16;
@@ -47,24 +47,13 @@ const NEGATIVE: u8 = 0xe0;
 /// Makes the table of functions.
 pub(in crate::scripting) fn cmsgpack(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
-    table.raw_set("pack", lua.create_function(|lua, arguments| pack(&Call::new(lua, arguments)))?)?;
-    let unpack_all = lua.create_function(|lua, arguments| {
-        let call = Call::new(lua, arguments);
-        unpack(&call, call.count(), 0, 0)
-    })?;
-    table.raw_set("unpack", unpack_all)?;
-    let unpack_one = lua.create_function(|lua, arguments| {
-        let call = Call::new(lua, arguments);
-        let offset = call.integer_or(2, 0)?;
-        unpack(&call, 1, 1, offset)
-    })?;
-    table.raw_set("unpack_one", unpack_one)?;
-    let unpack_limit = lua.create_function(|lua, arguments| {
-        let call = Call::new(lua, arguments);
+    add(lua, &table, "pack", pack)?;
+    add(lua, &table, "unpack", |call| unpack(call, call.count(), 0, 0))?;
+    add(lua, &table, "unpack_one", |call| unpack(call, 1, 1, call.integer_or(2, 0)?))?;
+    add(lua, &table, "unpack_limit", |call| {
         let (limit, offset) = (call.integer(2)?, call.integer_or(3, 0)?);
-        unpack(&call, 1, limit, offset)
+        unpack(call, 1, limit, offset)
     })?;
-    table.raw_set("unpack_limit", unpack_limit)?;
     table.raw_set("_NAME", "cmsgpack")?;
     table.raw_set("_VERSION", "lua-cmsgpack 0.4.0")?;
     table.raw_set("_COPYRIGHT", "Copyright (C) 2012, Salvatore Sanfilippo")?;

@@ -14,7 +14,7 @@
 
 use std::cell::Cell;
 
-use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value};
+use mlua::{Error, IntoLuaMulti, Lua, LuaString, MultiValue, Result, Table, Value};
 
 use crate::scripting::ffi;
 use crate::scripting::raised::Raised;
@@ -35,6 +35,21 @@ pub(in crate::scripting) struct Call<'a> {
     arguments: MultiValue,
     /// Work that is not counted yet, in instructions of a script.
     uncounted_units: Cell<usize>,
+}
+
+/// Adds a function to the table of a library.
+///
+/// # Errors
+///
+/// If memory is short.
+pub(super) fn add<R: IntoLuaMulti>(
+    lua: &Lua,
+    table: &Table,
+    name: &str,
+    function: impl Fn(&Call<'_>) -> Result<R> + 'static,
+) -> Result<()> {
+    let function = lua.create_function(move |lua, arguments| function(&Call::new(lua, arguments)))?;
+    table.raw_set(name, function)
 }
 
 /// The most uncounted work, in instructions of a script.

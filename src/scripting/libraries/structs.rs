@@ -12,7 +12,7 @@
 
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value};
 
-use super::raise::{Call, STACK_SLOTS_MAX, truncate};
+use super::raise::{Call, STACK_SLOTS_MAX, add, truncate};
 
 /// Longest integer, in bytes.
 const INTEGER_BYTES_MAX: usize = 32;
@@ -34,15 +34,13 @@ pub(in crate::scripting) fn structs(lua: &Lua) -> Result<Table> {
         pack(&Call::new(lua, arguments))
     })?;
     table.raw_set("pack", pack)?;
-    let unpack = lua.create_function(|lua, arguments| {
-        let call = Call::new(lua, arguments);
-        unpack(&call).map_err(|error| match error {
+    add(lua, &table, "unpack", |call| {
+        unpack(call).map_err(|error| match error {
             Error::StackError => call.error(TOO_MANY),
             other => other,
         })
     })?;
-    table.raw_set("unpack", unpack)?;
-    table.raw_set("size", lua.create_function(|lua, arguments| size(&Call::new(lua, arguments)))?)?;
+    add(lua, &table, "size", size)?;
     Ok(table)
 }
 

@@ -11,10 +11,10 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
-use crate::aof::{files, increment, wait_until};
+use crate::aof::{files, increment};
 use crate::client::{Client, Reply, request};
 use crate::folder::Folder;
-use crate::server::Server;
+use crate::server::{Server, wait_until};
 
 /// The library, compiled once for all tests of this process.
 fn library() -> &'static str {
@@ -87,7 +87,7 @@ impl Machine {
     /// Waits until that sync has failed.
     #[track_caller]
     fn has_failed(&self, name: &str) {
-        wait_until(|| !self.faults.path().join(name).exists(), "it is not synced");
+        wait_until("it is synced", || !self.faults.path().join(name).exists());
     }
 
     /// What is there when the machine has power again.
@@ -166,7 +166,7 @@ fn a_sync_that_succeeds_after_a_failed_one_makes_nothing_durable() {
         }
         machine.has_failed("appendonly.aof.1.incr.aof");
         let mut client = server.client();
-        wait_until(|| client.info("aof_last_write_status") == "err", "nothing is said");
+        wait_until("it says so", || client.info("aof_last_write_status") == "err");
         if policy == "always" {
             assert!(writer.is_closed());
         } else {
@@ -180,7 +180,7 @@ fn a_sync_that_succeeds_after_a_failed_one_makes_nothing_durable() {
         const MISCONF: &str = "MISCONF Errors writing to the AOF file: Input/output error";
         client.line("SET third 1").is_error(MISCONF);
         fs::remove_dir(increment(&machine.work, 2)).unwrap();
-        wait_until(|| client.info("aof_last_write_status") == "ok", "it goes on");
+        wait_until("it goes on", || client.info("aof_last_write_status") == "ok");
         client.line("SET fourth 1").is_ok();
         assert!(is_durable(&mut client, 0));
         let rest = machine.lose_power(server);
@@ -197,7 +197,7 @@ fn a_sync_that_fails_while_the_log_is_rewritten_is_not_forgotten_at_its_end() {
     let hold = machine.faults.write(&format!("hold-{base}"), "");
     client.line("BGREWRITEAOF").is_simple("Background append only file rewriting started");
     let base = machine.work.path().join("appendonlydir").join(base);
-    wait_until(|| base.exists(), "it begins");
+    wait_until("it begins", || base.exists());
     machine.fail("appendonly.aof.2.incr.aof");
     client.line("SET lost 1").is_ok();
     machine.has_failed("appendonly.aof.2.incr.aof");
@@ -231,7 +231,7 @@ fn a_server_does_not_end_before_its_last_changes_are_on_the_disk() {
             client.line("GET a").is("1");
         }
         fs::remove_dir(increment(&machine.work, 2)).unwrap();
-        wait_until(|| client.info("aof_last_write_status") == "ok", "it goes on");
+        wait_until("it goes on", || client.info("aof_last_write_status") == "ok");
         if by == "SHUTDOWN" {
             client.send(b"SHUTDOWN\r\n");
         } else {
@@ -360,7 +360,7 @@ fn no_other_client_hears_of_a_change_before_it_is_durable() {
         for (requests, pushes) in sent {
             let (before, held) = (bytes(), hold());
             client.send(&requests.iter().flat_map(|words| request(*words)).collect::<Vec<_>>());
-            wait_until(|| bytes() > before, "it is not logged");
+            wait_until("it is logged", || bytes() > before);
             assert!(listener.is_silent_for(MOMENT), "{requests:?}");
             fs::remove_file(held).unwrap();
             requests.iter().for_each(|_| client.reply().ignored());
@@ -370,14 +370,14 @@ fn no_other_client_hears_of_a_change_before_it_is_durable() {
     // A second change comes while the first one is being synced.
     let (before, held) = (bytes(), hold());
     client.send(&request(["SET", "a", "1"]));
-    wait_until(|| bytes() > before, "it is not logged");
+    wait_until("it is logged", || bytes() > before);
     other.send(&request(["SET", "b", "2"]));
     // Nothing shows that it has come to the journal. If it has not, this finds nothing.
     assert!(listener.is_silent_for(MOMENT));
     let first = bytes();
     machine.faults.write("pass-appendonly.aof.1.incr.aof", "");
     client.reply().is_ok();
-    wait_until(|| bytes() > first, "the second one is not logged");
+    wait_until("the second one is logged", || bytes() > first);
     (0..2).for_each(|_| listener.reply().ignored());
     assert!(listener.is_silent_for(MOMENT), "the second one is not durable");
     fs::remove_file(held).unwrap();
@@ -397,7 +397,7 @@ fn a_server_that_must_end_during_its_first_base_completes_it_and_ends() {
         client.line("SHUTDOWN").is_error("ERR Errors trying to SHUTDOWN. Check logs.");
         server.signal("TERM");
         let says = |text: &str| server.output().matches(text).count();
-        wait_until(|| says("The server will end when the initial AOF is written.") == number, "it is told");
+        wait_until("it says so", || says("The server will end when the initial AOF is written.") == number);
         client.line("SET b 2").is_ok();
         assert_eq!(client.info("aof_rewrite_in_progress"), "1");
     }
@@ -425,7 +425,7 @@ fn a_log_is_not_called_ready_before_it_is_whole() {
         let is_ready = |info: &str| {
             info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
         };
-        wait_until(|| is_ready(&client.line("INFO persistence").text()), "it is whole");
+        wait_until("it is whole", || is_ready(&client.line("INFO persistence").text()));
         client.line("CONFIG SET appendfsync always").is_ok();
         client.line("SET after 1").is_ok();
         let rest = machine.lose_power(server);

@@ -14,11 +14,11 @@ use keyfast::internals::dump::{CHECKSUM, VERSION};
 use keyfast::internals::instance::{Hooks, Instance};
 use keyfast::internals::types::strings::Text;
 
-use crate::aof::{ALWAYS, increment, load, serve, wait_until};
+use crate::aof::{ALWAYS, increment, load, serve};
 use crate::client::{Client, request};
 use crate::damage::{refusal, refused};
 use crate::folder::Folder;
-use crate::server::Server;
+use crate::server::{Server, wait_until};
 
 /// PING on this and on another connection.
 #[track_caller]
@@ -364,10 +364,10 @@ fn f17_links_in_the_place_of_temporary_files_are_not_followed() {
     }
     client.line("SAVE").is_ok();
     client.line("BGSAVE").is_simple("Background saving started");
-    wait_until(|| client.info("rdb_bgsave_in_progress") == "0", "it does not end");
+    wait_until("it ends", || client.info("rdb_bgsave_in_progress") == "0");
     client.line("CONFIG REWRITE").is_ok();
     client.line("CONFIG SET appendonly yes").is_ok();
-    wait_until(|| client.info("aof_rewrite_in_progress") == "0", "it does not end");
+    wait_until("it ends", || client.info("aof_rewrite_in_progress") == "0");
     client.line("SET k w").is_ok();
     assert_eq!(client.info("rdb_last_bgsave_status"), "ok");
     assert_eq!(client.info("aof_last_bgrewrite_status"), "ok");

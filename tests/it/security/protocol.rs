@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use crate::client::{Client, Reply, request};
 use crate::folder::Folder;
-use crate::output::{described, figure, wait_until};
-use crate::server::{PATIENCE, Server, free_port, program};
+use crate::output::{described, figure};
+use crate::server::{PATIENCE, Server, free_port, program, wait_until};
 use crate::starting::outward_address;
 use crate::transport::Certificates;
 

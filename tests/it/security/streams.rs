@@ -1,8 +1,7 @@
 //! Fixes that came due with streams. They are of several sections of the list.
 
-use crate::aof::wait_until;
 use crate::client::{Client, Reply, request};
-use crate::server::Server;
+use crate::server::{Server, wait_until};
 
 use super::types::{is_refused, lives, string};
 
@@ -204,7 +203,7 @@ fn g14_trimming_a_stream_again_and_again_keeps_its_memory() {
         client.line("XINFO STREAM s FULL").ignored();
     }
     assert!(client.line("MEMORY USAGE s").integer() <= 2 * before, "the stream has grown");
-    wait_until(|| server.resident_bytes() < resident + (16 << 20), "memory stays taken");
+    wait_until("memory is given back", || server.resident_bytes() < resident + (16 << 20));
 }
 
 #[test]
@@ -244,7 +243,7 @@ fn a_client_that_waits_with_a_group_learns_that_its_key_has_expired() {
     let (mut client, mut waiting) = (server.client(), server.client());
     client.line("XGROUP CREATE s g $ MKSTREAM").is_ok();
     waiting.send(&request(["XREADGROUP", "GROUP", "g", "c", "BLOCK", "0", "STREAMS", "s", ">"]));
-    wait_until(|| client.info("blocked_clients") == "1", "it does not wait");
+    wait_until("it waits", || client.info("blocked_clients") == "1");
     client.line("PEXPIRE s 1").is(1);
     waiting.reply().is_error("UNBLOCKED the stream key no longer exists");
 }

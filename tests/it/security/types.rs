@@ -3,9 +3,8 @@
 
 use keyfast::internals::dump::{CHECKSUM, VERSION};
 
-use crate::aof::wait_until;
 use crate::client::{Client, Reply, request};
-use crate::server::Server;
+use crate::server::{Server, wait_until};
 
 #[track_caller]
 pub(super) fn lives(server: &Server, client: &mut Client) {
@@ -47,14 +46,14 @@ fn d19_serving_a_client_that_is_removed_serves_the_next() {
     let mut client = server.client();
     for (number, blocked) in waiting.iter_mut().enumerate() {
         blocked.send(&request(["BLPOP", "k", "0"]));
-        wait_until(|| client.info("blocked_clients") == (number + 1).to_string(), "it does not wait");
+        wait_until("it waits", || client.info("blocked_clients") == (number + 1).to_string());
     }
     client.line("CLIENT LIST").ignored();
     // In one step with what ends the wait of some of them.
     for line in ["MULTI", "RPUSH k 1", "CLIENT KILL TYPE normal SKIPME yes", "RPUSH k 2", "EXEC"] {
         client.line(line).ignored();
     }
-    wait_until(|| client.info("blocked_clients") == "0", "a client that is gone waits");
+    wait_until("no client that is gone waits", || client.info("blocked_clients") == "0");
     assert!((0..=2).contains(&client.line("LLEN k").integer()));
     lives(&server, &mut client);
 }
@@ -67,14 +66,14 @@ fn d20_half_a_request_behind_a_wait_is_completed_after_it() {
     let (first, second) = ping.split_at(6);
     client.send(&[&wait, first].concat());
     let mut other = server.client();
-    wait_until(|| other.info("blocked_clients") == "1", "it does not wait");
+    wait_until("it waits", || other.info("blocked_clients") == "1");
     other.line("RPUSH k v").is(1);
     assert_eq!(client.reply_bytes(), b"*2\r\n$1\r\nk\r\n$1\r\nv\r\n");
     client.send(second);
     client.reply().is_simple("PONG");
     // And with the whole request behind it.
     client.send(&[wait, ping].concat());
-    wait_until(|| other.info("blocked_clients") == "1", "it does not wait");
+    wait_until("it waits", || other.info("blocked_clients") == "1");
     other.line("RPUSH k w").is(1);
     assert_eq!(client.reply_bytes(), b"*2\r\n$1\r\nk\r\n$1\r\nw\r\n");
     client.reply().is_simple("PONG");
@@ -87,7 +86,7 @@ fn d21_a_client_that_waits_for_the_end_of_a_pause_is_not_unblocked() {
     let id = paused.line("CLIENT ID").integer().to_string();
     client.line("CLIENT PAUSE 500 WRITE").is_ok();
     paused.send(&request(["BLPOP", "k", "0"]));
-    wait_until(|| client.info("blocked_clients") == "1", "it does not wait");
+    wait_until("it waits", || client.info("blocked_clients") == "1");
     client.cmd(["CLIENT", "UNBLOCK", &id]).is(0);
     client.line("CLIENT UNPAUSE").is_ok();
     // Whether it waits by then or not.
@@ -208,7 +207,7 @@ fn g3_counts_beyond_what_a_reply_can_announce_are_refused() {
             assert!(matches!(reply, Reply::Error(_)), "{line} {count}");
         }
     }
-    wait_until(|| server.resident_bytes() < before + (64 << 20), "memory stays taken");
+    wait_until("memory is given back", || server.resident_bytes() < before + (64 << 20));
     lives(&server, &mut client);
 }
 
