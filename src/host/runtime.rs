@@ -26,8 +26,8 @@ fn long_threads(threads: usize) -> usize {
     (threads / 2).max(1)
 }
 
-/// The threads that serve clients, and the clients that they serve. The first threads call `prepare`. A single
-/// thread has the multi-thread scheduler, too: only that can hand over a thread's clients.
+/// The threads that serve clients, and the clients that they serve. The first threads call `prepare`. A
+/// single thread has the multi-thread scheduler, too: only that can hand over a thread's clients.
 pub(crate) fn runtime(config: &Config, prepare: fn()) -> Result<(Runtime, Arc<Rota>), String> {
     let threads = threads(config);
     let built = try_threads(threads + SPARE_THREADS).and_then(|()| build_runtime(threads, prepare));
