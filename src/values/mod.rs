@@ -234,7 +234,7 @@ impl<'v> Content<'v> {
     }
 
     /// A large value, if it has this shape.
-    #[inline]
+    #[inline(always)]
     pub fn large<S: Shape>(self) -> Option<&'v S> {
         match self {
             Content::Large(structure) => S::of(structure),

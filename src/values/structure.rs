@@ -66,10 +66,12 @@ macro_rules! shapes {
                 <$shape>::share(self)
             }
 
+            #[inline(always)]
             fn of(structure: &Structure) -> Option<&$shape> {
                 if let Structure::$name(shape) = structure { Some(shape) } else { None }
             }
 
+            #[inline(always)]
             fn of_mut(structure: &mut Structure) -> Option<&mut $shape> {
                 if let Structure::$name(shape) = structure { Some(shape) } else { None }
             }

@@ -62,7 +62,7 @@ impl<T: Type> Change<'_, T> {
     }
 
     /// The collection, if it is large and has this shape.
-    #[inline]
+    #[inline(always)]
     pub fn large_mut<S: Shape>(&mut self) -> Option<&mut S> {
         self.entry.structure_mut().and_then(S::of_mut)
     }
