@@ -1,11 +1,10 @@
 //! The threads that serve clients.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, available_parallelism};
 
-use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 
 use super::rota::{Rota, STACK_BYTES};
@@ -43,15 +42,24 @@ pub(crate) fn runtime(config: &Config, prepare: fn()) -> Result<(Runtime, Arc<Ro
 }
 
 /// Starts as many threads as the runtime will, and ends them. The runtime itself panics if the system refuses
-/// a thread.
+/// a thread, and the C library ends the process if a thread has started and there is no memory left for what
+/// belongs to it. So each thread has started before the next one is asked for. The locks are those of the
+/// standard library: waiting for them takes no memory.
 fn try_threads(count: usize) -> io::Result<()> {
+    let (started, changed) = (Mutex::new(0), Condvar::new());
     let gate = Mutex::new(());
     thread::scope(|scope| {
         // All of them wait until the last one has started.
         let _held = gate.lock();
-        for _ in 0..count {
+        for number in 1..=count {
             let builder = thread::Builder::new().stack_size(STACK_BYTES);
-            builder.spawn_scoped(scope, || drop(gate.lock()))?;
+            builder.spawn_scoped(scope, || {
+                *started.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+                changed.notify_one();
+                drop(gate.lock());
+            })?;
+            let waiting = started.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(changed.wait_while(waiting, |started| *started < number));
         }
         Ok(())
     })
