@@ -130,13 +130,11 @@ impl Named {
     fn keys<'r>(self, command: &Command, request: Request<'r>) -> impl Iterator<Item = (usize, &'r [u8])> {
         // If the request names no database that there is, it fails when it runs.
         let other = command.other_database.and_then(|of| of(request, self.database, self.databases));
-        let (first, last) = (command.keys_of(request).next(), command.keys_of(request).nth(1));
         let named = command.keys_of(request).enumerate().map(move |(number, (key, _))| match other {
             Some(database) if number == 1 => (database, key),
             _ => (self.database, key),
         });
-        let in_both = if last.is_none() { first } else { None };
-        named.chain(other.zip(in_both).map(|(database, (key, _))| (database, key)))
+        named.chain(other.and_then(|database| Some((database, command.only_key_in(request)?))))
     }
 }
 

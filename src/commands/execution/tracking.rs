@@ -38,9 +38,9 @@ pub(crate) fn answered(session: &mut Session, found: Option<&'static Registered>
     let is_queuing = session.queue.is_some();
     let Some(tracks) = &mut session.tracking else { return };
     tracks.has_read = false;
-    let resolved = found.and_then(|registered| resolve(registered, request).ok());
-    let keeps_caching = found.is_some_and(|found| found.command.traits.contains(Traits::KEEPS_CACHING));
-    let is_about_client =
-        keeps_caching && resolved.is_some_and(|resolved| !matches!(resolved.command.run, Run::Subcommands));
+    let is_about_client = found
+        .filter(|found| found.command.traits.contains(Traits::KEEPS_CACHING))
+        .and_then(|found| resolve(found, request).ok())
+        .is_some_and(|resolved| !matches!(resolved.command.run, Run::Subcommands));
     tracks.is_exception &= is_queuing || is_about_client;
 }

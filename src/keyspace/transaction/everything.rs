@@ -128,11 +128,6 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
         self.all().map(|shard| shard.changes).sum()
     }
 
-    /// How many attempts to take a lock failed and were not reported, because there were too many.
-    pub fn refused_unseen(&self) -> u64 {
-        self.keyspace.lock_allowance.refused_unseen()
-    }
-
     /// How many locks are not followed, because there were too many: keys that a command inserted because
     /// they were absent.
     pub fn unfollowed_locks(&self) -> u64 {
