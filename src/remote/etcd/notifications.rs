@@ -13,16 +13,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
-use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use super::flushed::Flushed;
 use super::look_at_flushes;
-use super::messages::{Event, RangeRequest, WatchCreateRequest, WatchRequest, WatchResponse, Watching, put};
+use super::messages::{Event, RangeRequest, WatchCreateRequest, WatchResponse, put};
 use super::names::{Flushes, Named, Names};
-use super::wire::{Wire, describe};
+use super::wire::{Watch, Wire, describe, still_watched};
 use crate::remote::Remote;
 use crate::remote::news::{Ears, HEARTBEAT, Incoming, News, Wants};
 
@@ -80,14 +78,6 @@ struct Session<'r, E> {
     lease: i64,
     /// The number of the last letter to the others.
     letter: u64,
-}
-
-/// A watch, which ends with this. It has a stream of its own: etcd knows the user of a stream by the token
-/// that was shown at its beginning, and that of an old one may have expired.
-struct Watch {
-    responses: Streaming<WatchResponse>,
-    /// etcd may end a stream that nothing can be asked on.
-    _requests: mpsc::Sender<WatchRequest>,
 }
 
 impl<E: Ears> Session<'_, E> {
@@ -155,25 +145,9 @@ impl<E: Ears> Session<'_, E> {
         }
     }
 
-    /// Begins to watch keys, from a revision on or from now on.
+    /// Begins to watch keys from a revision on.
     async fn watch(&self, [key, range_end]: [Bytes; 2], start_revision: i64) -> Result<Watch, Status> {
-        let begun = async {
-            if start_revision == 0 {
-                // This logs in again where the token has expired.
-                self.wire.range(RangeRequest { key: self.names.format(), ..RangeRequest::default() }).await?;
-            }
-            let (sender, requests) = mpsc::channel(1);
-            let request = Watching::Create(WatchCreateRequest { key, range_end, start_revision });
-            let full = |_| Status::unavailable("the watch does not take requests");
-            sender.try_send(WatchRequest { request: Some(request) }).map_err(full)?;
-            let mut responses = self.wire.watch(ReceiverStream::new(requests)).await?;
-            match responses.message().await? {
-                Some(first) if first.created => still_watched(&first)?,
-                _ => return Err(Status::unavailable("the watch does not begin")),
-            }
-            Ok(Watch { responses, _requests: sender })
-        };
-        self.within(begun).await
+        self.within(self.wire.watch(WatchCreateRequest { key, range_end, start_revision })).await
     }
 
     /// Says that this front-end is there, and looks which others are. Returns the revision of that.
@@ -295,13 +269,5 @@ async fn next(watch: &mut Option<Watch>) -> Result<Option<WatchResponse>, Status
     match watch {
         Some(watch) => watch.responses.message().await,
         None => std::future::pending().await,
-    }
-}
-
-/// An error if the watch has ended; it begins anew with the connection.
-fn still_watched(response: &WatchResponse) -> Result<(), Status> {
-    match response.canceled {
-        true => Err(Status::unavailable(response.cancel_reason.clone())),
-        false => Ok(()),
     }
 }

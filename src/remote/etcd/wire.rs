@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::tokio_stream::{Stream, once};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Identity};
@@ -18,8 +19,8 @@ use tonic_prost::ProstCodec;
 
 use super::messages::{
     AuthenticateRequest, AuthenticateResponse, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest,
-    LeaseKeepAliveResponse, RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse, WatchRequest,
-    WatchResponse,
+    LeaseKeepAliveResponse, RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse,
+    WatchCreateRequest, WatchRequest, WatchResponse, Watching,
 };
 use crate::certificates::read;
 use crate::remote::hosts::first_opened;
@@ -30,6 +31,9 @@ use crate::remote::{Settings, tls};
 /// How long etcd may be silent before the front-end asks about the fate of a batch. etcd itself gives up a
 /// batch of a former leader only after seven seconds.
 pub(super) const SILENCE: Duration = Duration::from_secs(1);
+
+/// How often one call logs in anew.
+const LOGINS: usize = 4;
 
 /// A connection. Its clones are the same one.
 #[derive(Clone, Debug)]
@@ -181,18 +185,23 @@ impl Wire {
         A: Message + Clone + 'static,
         B: Message + Default + 'static,
     {
-        if self.session.is_none() {
-            return self.call_with(path, message, None).await;
-        }
-        let token = self.token().await;
-        match self.call_with(path, message.clone(), token.clone()).await {
-            // The call has done nothing.
-            Err(status) if is_about_token(&status) => {
-                self.log_in(token).await?;
-                self.call_with(path, message, self.token().await).await
+        self.with_token(|token| self.call_with(path, message.clone(), token)).await
+    }
+
+    /// Makes an attempt with the user's token, and again with a new one if etcd does not know the user by it:
+    /// such an attempt has done nothing. A token may expire on its way, so that one login need not be enough.
+    async fn with_token<T, F>(&self, attempt: impl Fn(Option<Token>) -> F) -> Result<T, Status>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        for _ in 0..LOGINS {
+            let token = self.token().await;
+            match attempt(token.clone()).await {
+                Err(status) if self.session.is_some() && is_about_token(&status) => self.log_in(token).await?,
+                done => return done,
             }
-            done => done,
         }
+        attempt(self.token().await).await
     }
 
     async fn call_with<A, B>(&self, path: &'static str, message: A, token: Option<Token>) -> Result<B, Status>
@@ -219,6 +228,7 @@ impl Wire {
         &self,
         path: &'static str,
         messages: impl Stream<Item = A> + Send + 'static,
+        token: Option<Token>,
     ) -> Result<Streaming<B>, Status>
     where
         A: Message + 'static,
@@ -228,7 +238,7 @@ impl Wire {
         let mut request = Request::new(messages);
         // A node without a leader ends the stream.
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
-        show(self.token().await, &mut request);
+        show(token, &mut request);
         let path = PathAndQuery::from_static(path);
         let response = grpc.streaming(request, path, ProstCodec::<A, B>::default()).await?;
         Ok(response.into_inner())
@@ -263,18 +273,47 @@ impl Wire {
 
     /// Has a lease begin anew. Returns whether it is still there.
     pub(super) async fn keep_alive(&self, lease: i64) -> Result<bool, Status> {
-        let request = once(LeaseKeepAliveRequest { id: lease });
-        let mut responses: Streaming<LeaseKeepAliveResponse> =
-            self.stream("/etcdserverpb.Lease/LeaseKeepAlive", request).await?;
-        Ok(responses.message().await?.is_some_and(|response| response.ttl > 0))
+        let attempt = async |token| {
+            let request = once(LeaseKeepAliveRequest { id: lease });
+            let mut responses: Streaming<LeaseKeepAliveResponse> =
+                self.stream("/etcdserverpb.Lease/LeaseKeepAlive", request, token).await?;
+            responses.message().await
+        };
+        Ok(self.with_token(attempt).await?.is_some_and(|response| response.ttl > 0))
     }
 
-    /// Begins to watch keys, as the messages say.
-    pub(super) async fn watch(
-        &self,
-        requests: impl Stream<Item = WatchRequest> + Send + 'static,
-    ) -> Result<Streaming<WatchResponse>, Status> {
-        self.stream("/etcdserverpb.Watch/Watch", requests).await
+    /// Begins to watch keys, and returns once etcd does.
+    pub(super) async fn watch(&self, keys: WatchCreateRequest) -> Result<Watch, Status> {
+        let attempt = async |token| {
+            let (sender, requests) = mpsc::channel(1);
+            let request = WatchRequest { request: Some(Watching::Create(keys.clone())) };
+            sender.try_send(request).map_err(|_| Status::unavailable("the watch does not take requests"))?;
+            let requests = ReceiverStream::new(requests);
+            let mut responses: Streaming<WatchResponse> =
+                self.stream("/etcdserverpb.Watch/Watch", requests, token).await?;
+            match responses.message().await? {
+                Some(first) if first.created => still_watched(&first)?,
+                _ => return Err(Status::unavailable("the watch does not begin")),
+            }
+            Ok(Watch { responses, _requests: sender })
+        };
+        self.with_token(attempt).await
+    }
+}
+
+/// A watch, which ends with this. It has a stream of its own: etcd knows the user of a stream by the token
+/// that was shown at its beginning, and that of an old one may have expired.
+pub(super) struct Watch {
+    pub(super) responses: Streaming<WatchResponse>,
+    /// etcd may end a stream that nothing can be asked on.
+    _requests: mpsc::Sender<WatchRequest>,
+}
+
+/// An error if a watch has ended; it begins anew with the connection.
+pub(super) fn still_watched(response: &WatchResponse) -> Result<(), Status> {
+    match response.canceled {
+        true => Err(Status::unavailable(response.cancel_reason.clone())),
+        false => Ok(()),
     }
 }
 
