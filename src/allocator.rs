@@ -33,6 +33,29 @@ thread_local! {
     static LOCAL: Local = const { Local::new() };
 }
 
+thread_local! {
+    static ENDING: Ending = const { Ending };
+}
+
+/// Reports what the thread has counted when the thread ends.
+struct Ending;
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        LOCAL.with(|local| {
+            // What else the thread frees at its end is reported at once.
+            local.untold_bytes_max.set(0);
+            local.tell();
+        });
+    }
+}
+
+/// Has the calling thread report all that it has counted when it ends. Without this, the sum would be wrong
+/// by up to [`UNTOLD_BYTES_MAX`] for each thread that has ended.
+pub(crate) fn report_at_end() {
+    ENDING.with(|_| ());
+}
+
 /// The count of one thread.
 struct Local {
     /// Bytes that it has taken and not yet reported; below zero if it has given back more.

@@ -27,7 +27,7 @@ use crate::clock::Clock;
 use crate::config::{Config, EVICTION_POLICIES, PUBSUB_DEFAULTS};
 use crate::faults::Faults;
 use crate::files::NamedFile;
-use crate::host::Host;
+use crate::host::Shared;
 use crate::keyspace::expiry::Pace;
 use crate::keyspace::{Followers, Garbage, Keyspace, SHARDS_MAX, Shape};
 use crate::lens::Lens;
@@ -78,8 +78,8 @@ pub struct Instance {
     pub faults: Faults,
     /// Its scripts and functions.
     pub scripting: Scripting,
-    /// What it shares with other instances.
-    pub host: Arc<Host>,
+    /// What it shares with other instances of its process.
+    pub shared: Arc<Shared>,
     /// The account of its memory, if it is not the only instance of its process.
     account: Option<Arc<Account>>,
     /// Its snapshots and its log.
@@ -177,20 +177,20 @@ impl Instance {
         Instance::on(Arc::default(), Scale::server(threads), config, commands, hooks)
     }
 
-    /// The same beside other instances of a host.
+    /// The same beside other instances, with which it shares threads for its background work.
     pub fn on(
-        host: Arc<Host>,
+        shared: Arc<Shared>,
         scale: Scale,
         config: Config,
         commands: KnownCommands,
         hooks: Hooks,
     ) -> Instance {
         let account = scale.account.clone();
-        charged(account.as_deref(), || Instance::made(host, scale, config, commands, hooks))
+        charged(account.as_deref(), || Instance::made(shared, scale, config, commands, hooks))
     }
 
     fn made(
-        host: Arc<Host>,
+        shared: Arc<Shared>,
         scale: Scale,
         config: Config,
         commands: KnownCommands,
@@ -203,7 +203,7 @@ impl Instance {
         let shape = Shape { shards, ..Shape::of(config.databases.size(), types::ALL) };
         let keyspace = Keyspace::new(shape, Arc::clone(&clock), Arc::clone(&followers));
         keyspace.set_hand_over(hooks.hand_over);
-        let (frees, owner) = (Arc::clone(&host), account.clone());
+        let (frees, owner) = (Arc::clone(&shared), account.clone());
         keyspace.set_background(move |garbage| frees.freeing.take(garbage, owner.as_ref()));
         let started_s = clock.since_epoch().as_secs();
         let scripting = Scripting::new(Running::new(keyspace.busy_flag(), hooks.hand_over));
@@ -224,7 +224,7 @@ impl Instance {
             long_requests: Arc::default(),
             faults: Faults::default(),
             scripting,
-            host,
+            shared,
             persistence,
             remote: OnceLock::new(),
             scratches: Scratches::default(),
@@ -273,7 +273,7 @@ impl Instance {
     #[cold]
     pub fn free(&self, garbage: Garbage) {
         let left = match garbage.is_for_background() {
-            true => self.host.freeing.take(garbage, self.account.as_ref()),
+            true => self.shared.freeing.take(garbage, self.account.as_ref()),
             false => Some(garbage),
         };
         if left.is_some() {

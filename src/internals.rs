@@ -45,7 +45,7 @@ pub mod dump {
     }
 }
 pub mod host {
-    pub use crate::host::Host;
+    pub use crate::host::{Host, Shared};
 }
 pub mod instance {
     pub use crate::instance::{Hooks, Instance, KnownCommands, Scale};
@@ -54,7 +54,7 @@ pub mod keyspace {
     pub use crate::keyspace::{Expiry, Keyspace, Outcome, Shape};
 }
 pub mod options {
-    pub use crate::options::{Asked, parse};
+    pub use crate::options::{Asked, Startup, parse};
 }
 pub mod persistence {
     pub mod rdb {

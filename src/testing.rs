@@ -12,6 +12,14 @@
 //! assert_eq!(&reply, b":1\r\n");
 //! ```
 
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+
+use crate::allocator::report_at_end;
+use crate::host::Host;
+use crate::host::runtime::threads;
+use crate::instance::Scale;
 use crate::options::{Asked, parse};
 use crate::server;
 
@@ -19,8 +27,12 @@ use crate::server;
 const OPTIONS: &[&str] =
     &["keyfast", "--port", "0", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
 
+/// The threads of the servers, while there are servers.
+static HOST: Mutex<Weak<Host>> = Mutex::new(Weak::new());
+
 /// A server in this process, with a port and data of its own. It ends when it is dropped: its clients get
-/// their replies, and its port and threads are free. There may be several.
+/// their replies, and its port is free. There may be many: an idle one takes some kilobytes and no thread.
+/// All of them share the threads that the first one starts (`io-threads`), and that end with the last one.
 #[derive(Debug)]
 pub struct Server {
     /// There until the server is dropped.
@@ -49,7 +61,10 @@ impl Server {
         let Asked::Serve(startup) = parse(all, &[])? else {
             return Err("these options ask for a text, not for a server".to_owned());
         };
-        let server = server::Server::start(*startup)?;
+        let server = apart(|| {
+            let host = host(threads(&startup.config))?;
+            server::Server::start_on(host, Scale::small(), *startup)
+        })?;
         Ok(Server { port: server.instance().port(), server: Some(server) })
     }
 
@@ -67,7 +82,28 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
-            server.stop();
+            apart(|| server.stop());
         }
     }
+}
+
+/// The threads that the servers share, or new ones.
+fn host(threads: usize) -> Result<Arc<Host>, String> {
+    let mut known = HOST.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(host) = known.upgrade() {
+        return Ok(host);
+    }
+    let host = server::Server::host(threads)?;
+    *known = Arc::downgrade(&host);
+    Ok(host)
+}
+
+/// Does something on a thread that belongs to no runtime, and waits for it. A test may be asynchronous, and
+/// tokio lets no thread of a runtime wait for another one.
+fn apart<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    let act = || {
+        report_at_end();
+        act()
+    };
+    thread::scope(|scope| scope.spawn(act).join().unwrap_or_else(|panic| resume_unwind(panic)))
 }

@@ -43,10 +43,15 @@ pub fn start(instance: &Arc<Instance>) -> Upkeep {
 }
 
 impl Upkeep {
-    /// The task that starts the thread that writes the log, if the log was ever turned on. Its result is that
-    /// thread. Everything else ends.
-    pub fn into_log_writer(mut self) -> Option<JoinHandle<thread::JoinHandle<()>>> {
-        self.log_writer.take_if(|writer| writer.is_finished())
+    /// Ends the periodic work, and waits for its end. Returns the thread that writes the log, if the log was
+    /// ever turned on: that one ends by itself.
+    pub async fn end(mut self) -> Option<thread::JoinHandle<()>> {
+        self.tasks.shutdown().await;
+        let writer = self.log_writer.take()?;
+        if !writer.is_finished() {
+            writer.abort();
+        }
+        writer.await.ok()
     }
 }
 
@@ -62,7 +67,7 @@ async fn free_expired_keys(instance: Arc<Instance>) {
     const LOOK_AGAIN: Duration = Duration::from_secs(60);
     let mut sweep = Sweep::default();
     loop {
-        instance.host.note_visit();
+        instance.shared.note_visit();
         let wakings = instance.sleep.wakings();
         let pace = instance.sweep_pace();
         let wait = match instance.frees_expired() {
@@ -118,7 +123,7 @@ async fn keep_time(instance: Arc<Instance>) {
     let mut last = ticks.tick().await;
     loop {
         let now = ticks.tick().await;
-        instance.host.note_visit();
+        instance.shared.note_visit();
         let wakings = instance.sleep.wakings();
         if instance.pauses_cron.load(Ordering::Relaxed) {
             continue;
@@ -182,7 +187,7 @@ async fn close_clients(instance: Arc<Instance>) {
     let mut ticks = every(CLIENTS_INTERVAL);
     loop {
         ticks.tick().await;
-        instance.host.note_visit();
+        instance.shared.note_visit();
         let wakings = instance.sleep.wakings();
         if instance.sleep.is_asleep() {
             instance.sleep.woken(wakings).await;

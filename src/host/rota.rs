@@ -19,14 +19,18 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::task::unconstrained;
+use tokio::time::timeout;
+
+use crate::allocator::{Account, report_at_end};
 
 /// Stack of a thread: deeply nested scripts need more than the default of two MiB. Only the used part takes
 /// memory.
@@ -48,19 +52,22 @@ pub(crate) enum Lane {
     Long,
 }
 
+/// How long a stopping server waits for a client that a thread still serves.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
 /// The future that serves one client.
 type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The task of one client.
 pub(crate) struct Task {
-    /// Its number in [`Rota::tasks`].
+    /// Its number in [`Clientele::tasks`].
     number: u64,
     /// `None` once it has ended. Only the thread that runs it, or ends all, has it.
     serving: Mutex<Option<Serving>>,
     /// [`IDLE`] to [`ENDED`].
     state: AtomicU8,
     ticket: LaneTicket,
-    rota: Arc<Rota>,
+    clientele: Arc<Clientele>,
 }
 
 /// It waits to be woken.
@@ -108,7 +115,7 @@ struct LongQueue {
 /// meanwhile.
 pub(crate) type Serve = fn(Arc<Task>) -> bool;
 
-/// All clients of a server, in the order in which they are served.
+/// The clients of all servers of a host, in the order in which they are served.
 pub(crate) struct Rota {
     queue: Mutex<Queue>,
     long: Mutex<LongQueue>,
@@ -119,12 +126,23 @@ pub(crate) struct Rota {
     /// How many threads for long requests there may be.
     long_threads_max: usize,
     serve: Serve,
-    /// The runtime, once there is one.
-    runtime: OnceLock<Handle>,
+    /// The runtime, once there is one, until this is closed: the runtime has this, too.
+    runtime: Mutex<Option<Handle>>,
+    is_closed: AtomicBool,
+}
+
+/// The clients of one server, which are served beside those of the other servers of the host.
+#[derive(Debug)]
+pub(crate) struct Clientele {
+    rota: Arc<Rota>,
+    /// The account on which the server's memory is counted, if it shares the process with others.
+    account: Option<Arc<Account>>,
     /// All tasks that have not ended, by their numbers.
     tasks: Mutex<HashMap<u64, Weak<Task>>>,
     next_number: AtomicU64,
     is_closed: AtomicBool,
+    /// Notifies who closes this that no task is left.
+    left: Notify,
 }
 
 impl std::fmt::Debug for Rota {
@@ -169,46 +187,22 @@ impl Rota {
             threads,
             long_threads_max,
             serve,
-            runtime: OnceLock::new(),
-            tasks: Mutex::default(),
-            next_number: AtomicU64::new(0),
+            runtime: Mutex::default(),
             is_closed: AtomicBool::new(false),
         }
     }
 
     /// Begins to serve.
     pub(crate) fn start(self: &Arc<Self>, runtime: &Handle) {
-        // It is set here only.
-        let _ = self.runtime.set(runtime.clone());
+        *self.runtime.lock() = Some(runtime.clone());
         let mut queue = self.queue.lock();
         (queue.serving, queue.wanted) = (self.threads, self.threads);
         drop(queue);
         (0..self.threads).for_each(|_| drop(runtime.spawn(Arc::clone(self).serve())));
     }
 
-    /// Adds a client: the future that serves it, made with the client's ticket.
-    pub(crate) fn add<F>(self: &Arc<Self>, serving: impl FnOnce(LaneTicket) -> F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let ticket = LaneTicket::default();
-        let serving: Serving = Box::pin(serving(ticket.clone()));
-        let task = Arc::new(Task {
-            number: self.next_number.fetch_add(1, Ordering::Relaxed),
-            serving: Mutex::new(Some(serving)),
-            state: AtomicU8::new(QUEUED),
-            ticket,
-            rota: Arc::clone(self),
-        });
-        self.tasks.lock().insert(task.number, Arc::downgrade(&task));
-        self.push(task);
-    }
-
     /// Puts a task at the end of the queue of its lane.
     fn push(self: &Arc<Self>, task: Arc<Task>) {
-        if self.is_closed.load(Ordering::Relaxed) {
-            return task.end();
-        }
         match task.ticket.lane() {
             Lane::Usual => self.push_usual(task),
             Lane::Long => self.push_long(task),
@@ -264,6 +258,9 @@ impl Rota {
                 return Poll::Ready(());
             }
             let Some(task) = queue.ready.pop_front() else {
+                if self.is_closed.load(Ordering::Relaxed) {
+                    return Poll::Ready(());
+                }
                 queue.idle.push(context.waker().clone());
                 return Poll::Pending;
             };
@@ -280,7 +277,7 @@ impl Rota {
     /// finished with the client, one server task ends. The new one calls `begun` first. Does nothing and
     /// returns false if there are `extra_max` more server tasks already than at the start.
     pub(crate) fn relieve(self: &Arc<Self>, extra_max: usize, begun: impl FnOnce() + Send + 'static) -> bool {
-        let Some(runtime) = self.runtime.get() else { return false };
+        let Some(runtime) = self.runtime.lock().clone() else { return false };
         {
             let mut queue = self.queue.lock();
             if queue.wanted >= self.threads.saturating_add(extra_max) {
@@ -299,7 +296,9 @@ impl Rota {
 
     /// A thread for long requests.
     fn serve_long(self: Arc<Self>) {
-        let _entered = self.runtime.get().map(Handle::enter);
+        report_at_end();
+        let runtime = self.runtime.lock().clone();
+        let _entered = runtime.as_ref().map(Handle::enter);
         let mut long = self.long.lock();
         while !self.is_closed.load(Ordering::Relaxed) {
             if let Some(task) = long.ready.pop_front() {
@@ -318,18 +317,88 @@ impl Rota {
         long.threads -= 1;
     }
 
-    /// Ends all clients that are still served. Called when the server stops, after they were asked to leave.
+    /// Ends the threads for long requests. Called when the last server has gone.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
-        self.long_ready.notify_all();
-        let tasks: Vec<_> = self.tasks.lock().values().filter_map(Weak::upgrade).collect();
-        for task in tasks {
-            // A thread that runs it ends it afterwards.
-            task.end();
-        }
-        let waiting =
-            (std::mem::take(&mut self.queue.lock().ready), std::mem::take(&mut self.long.lock().ready));
+        drop(self.runtime.lock().take());
+        let mut queue = self.queue.lock();
+        let waiting = (std::mem::take(&mut queue.ready), std::mem::take(&mut queue.idle));
+        drop(queue);
         drop(waiting);
+        let mut long = self.long.lock();
+        self.long_ready.notify_all();
+        let waiting = std::mem::take(&mut long.ready);
+        drop(long);
+        drop(waiting);
+    }
+}
+
+impl Clientele {
+    /// Without clients. The rota serves those that come.
+    pub(crate) fn new(rota: &Arc<Rota>, account: Option<Arc<Account>>) -> Arc<Clientele> {
+        Arc::new(Clientele {
+            rota: Arc::clone(rota),
+            account,
+            tasks: Mutex::default(),
+            next_number: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+            left: Notify::new(),
+        })
+    }
+
+    /// Adds a client: the future that serves it, made with the client's ticket.
+    pub(crate) fn add<F>(self: &Arc<Self>, serving: impl FnOnce(LaneTicket) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let ticket = LaneTicket::default();
+        let serving: Serving = Box::pin(serving(ticket.clone()));
+        let task = Arc::new(Task {
+            number: self.next_number.fetch_add(1, Ordering::Relaxed),
+            serving: Mutex::new(Some(serving)),
+            state: AtomicU8::new(QUEUED),
+            ticket,
+            clientele: Arc::clone(self),
+        });
+        self.tasks.lock().insert(task.number, Arc::downgrade(&task));
+        self.push(task);
+    }
+
+    fn push(&self, task: Arc<Task>) {
+        match self.is_closed.load(Ordering::Relaxed) {
+            true => task.end(),
+            false => self.rota.push(task),
+        }
+    }
+
+    /// Ends all clients that are still served. Called when the server stops, after they were asked to leave.
+    /// A thread that runs one of them ends it afterwards, and this waits for that, but not for ever.
+    pub(crate) async fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        let tasks: Vec<_> = self.tasks.lock().values().filter_map(Weak::upgrade).collect();
+        tasks.iter().for_each(|task| task.end());
+        drop(tasks);
+        let all_left = async {
+            loop {
+                let left = self.left.notified();
+                if self.tasks.lock().is_empty() {
+                    return;
+                }
+                left.await;
+            }
+        };
+        if timeout(END_PATIENCE, all_left).await.is_err() {
+            tracing::warn!("A client's request did not end with its server.");
+        }
+    }
+
+    /// Does work for one of the clients.
+    #[inline]
+    fn charged<T>(&self, act: impl FnOnce() -> T) -> T {
+        match &self.account {
+            Some(account) => account.charge(act),
+            None => act(),
+        }
     }
 }
 
@@ -342,8 +411,9 @@ impl Task {
         let mut serving = self.serving.lock();
         let Some(future) = serving.as_mut() else { return };
         let waker = Waker::from(Arc::clone(&self));
-        let polled =
-            catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            self.clientele.charged(|| future.as_mut().poll(&mut Context::from_waker(&waker)))
+        }));
         let is_over = match polled {
             Ok(polled) => polled.is_ready(),
             Err(panic) => {
@@ -352,7 +422,7 @@ impl Task {
             }
         };
         drop(serving);
-        if is_over || self.rota.is_closed.load(Ordering::Relaxed) {
+        if is_over || self.clientele.is_closed.load(Ordering::Relaxed) {
             return self.end();
         }
         self.finish();
@@ -382,8 +452,8 @@ impl Task {
             let next = if state == RUNNING { IDLE } else { QUEUED };
             match self.state.compare_exchange_weak(state, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(RUNNING_LATE) => {
-                    let rota = Arc::clone(&self.rota);
-                    return rota.push(self);
+                    let clientele = Arc::clone(&self.clientele);
+                    return clientele.push(self);
                 }
                 Ok(_) => return,
                 Err(now) => state = now,
@@ -397,8 +467,24 @@ impl Task {
         let ended = serving.take();
         drop(serving);
         self.state.store(ENDED, Ordering::Release);
-        self.rota.tasks.lock().remove(&self.number);
-        drop(ended);
+        self.clientele.charged(|| drop(ended));
+        self.leave();
+    }
+
+    /// Leaves the list of tasks that have not ended. Does nothing the second time.
+    fn leave(&self) {
+        let mut tasks = self.clientele.tasks.lock();
+        tasks.remove(&self.number);
+        if tasks.is_empty() {
+            self.clientele.left.notify_one();
+        }
+    }
+}
+
+/// A task also ends if nothing is left that could wake it.
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -426,7 +512,7 @@ impl Wake for Task {
                 _ => return,
             };
             match self.state.compare_exchange_weak(state, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return self.rota.push(Arc::clone(self)),
+                Ok(_) => return self.clientele.push(Arc::clone(self)),
                 Err(now) => state = now,
             }
         }

@@ -9,6 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::rota::{Rota, STACK_BYTES};
 use super::watchdog::{SPARE_THREADS, Watchdog, watched};
+use crate::allocator::report_at_end;
 use crate::config::Config;
 
 /// The number of threads: `io-threads`, or the number of cores that this process may use.
@@ -27,8 +28,7 @@ fn long_threads(threads: usize) -> usize {
 
 /// The threads that serve clients, and the clients that they serve. The first threads call `prepare`. A
 /// single thread has the multi-thread scheduler, too: only that can hand over a thread's clients.
-pub(crate) fn runtime(config: &Config, prepare: fn()) -> Result<(Runtime, Arc<Rota>), String> {
-    let threads = threads(config);
+pub(super) fn runtime(threads: usize, prepare: fn()) -> Result<(Runtime, Arc<Rota>), String> {
     let built = try_threads(threads + SPARE_THREADS).and_then(|()| build_runtime(threads, prepare));
     built.map_err(|error| match error.kind() {
         // The system says no more than "Resource temporarily unavailable".
@@ -77,6 +77,7 @@ fn build_runtime(threads: usize, prepare: fn()) -> io::Result<(Runtime, Arc<Rota
         // each time.
         .event_interval(1)
         .on_thread_start(move || {
+            report_at_end();
             adopting.adopt_thread();
             // The first threads may serve clients; later ones come and go.
             let one_less = |threads: usize| threads.checked_sub(1);

@@ -124,12 +124,13 @@ impl Watchdog {
         let mut quiet = 0;
         loop {
             thread::park_timeout(GLANCE);
-            let now: Vec<Seen> =
-                self.threads.lock().iter().filter_map(|thread| Watched::look(thread, &seen)).collect();
-            if now.is_empty() && !seen.is_empty() {
+            let threads = self.threads.lock();
+            let now: Vec<Seen> = threads.iter().filter_map(|thread| Watched::look(thread, &seen)).collect();
+            if now.is_empty() && !threads.is_empty() {
                 // The runtime has ended with all its threads.
                 return;
             }
+            drop(threads);
             let is_known = |thread: &Seen| seen.iter().any(|other| other.is_as(thread));
             let has_happened = now.iter().any(|thread| thread.is_busy() || !is_known(thread));
             let stuck: Vec<_> = now.iter().filter_map(Seen::if_stuck).collect();

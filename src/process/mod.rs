@@ -13,10 +13,11 @@ use std::sync::Arc;
 use crate::allocator;
 use crate::config::Config;
 use crate::files;
-use crate::host::runtime::{runtime, threads};
+use crate::host::runtime::threads;
+use crate::instance::Scale;
 use crate::options::Startup;
 use crate::resident;
-use crate::server::{Server, buffers, shutdown};
+use crate::server::{Server, shutdown};
 
 use daemon::{Caller, PidFile};
 use supervision::Supervisor;
@@ -56,7 +57,8 @@ fn start_and_serve(
         // One thread needs only one arena; a second one costs 15–20% of its time.
         allocator::use_one_arena();
     }
-    let runtime = runtime(&startup.config, buffers::prepare)?;
+    let host = Server::host(threads(&startup.config))?;
+    let scale = Scale::server(host.threads);
     let shown_title = Arc::clone(title);
     let make_effective = move |config: &Config| {
         set_log_level(config.loglevel.get());
@@ -67,7 +69,7 @@ fn start_and_serve(
         }
     };
     make_effective(&startup.config);
-    let mut server = Server::open(startup, runtime, Box::new(make_effective))?;
+    let mut server = Server::open(host, scale, startup, Box::new(make_effective))?;
     title.show_port(&server.instance.config, server.instance.port());
     let served = serve(&mut server, supervisor, caller);
     server.abandon();
@@ -84,11 +86,11 @@ fn serve(server: &mut Server, supervisor: &Supervisor, caller: &mut Caller) -> R
     }
     // If the system refuses, that is logged, and the server starts all the same, as in Redis.
     let _ = server.instance.oom_score.adjust(config);
-    let entered = server.runtime.enter();
+    let entered = server.host.runtime.enter();
     shutdown::survive_file_size_limit().map_err(|error| format!("could not ignore SIGXFSZ: {error}"))?;
     drop(entered);
     server.load()?;
-    let entered = server.runtime.enter();
+    let entered = server.host.runtime.enter();
     let signals = shutdown::signals().map_err(|error| format!("could not listen for signals: {error}"))?;
     drop(entered);
     let pid_file = PidFile::write(config, is_in_background);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::select;
 use tokio::task::JoinSet;
 
@@ -22,7 +22,7 @@ use super::runner::Runner;
 use super::tls::{self, Tls};
 use super::unix::SocketFile;
 use super::wire::Wire;
-use crate::host::rota::{LaneTicket, Rota};
+use crate::host::rota::{Clientele, LaneTicket};
 
 /// The error for a client beyond `maxclients`.
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
@@ -187,47 +187,49 @@ fn resolve(name: &str) -> io::Result<IpAddr> {
     found.map(|address| address.ip()).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
-/// Accepts clients until the returned value is dropped. They are served by the `rota`.
-pub(super) fn accept_all(instance: &Arc<Instance>, rota: &Arc<Rota>, listeners: Listeners) -> JoinSet<()> {
-    let host = || Host { instance: Arc::clone(instance), rota: Arc::clone(rota) };
+/// Accepts clients of an instance until the returned value is dropped.
+pub(super) fn accept_all(
+    instance: &Arc<Instance>,
+    clientele: &Arc<Clientele>,
+    listeners: Listeners,
+) -> JoinSet<()> {
+    let reception = || Reception { instance: Arc::clone(instance), clientele: Arc::clone(clientele) };
     let mut accepting = JoinSet::new();
     for listener in listeners.tcp {
-        accepting.spawn(accept_tcp(host(), listener, None));
+        accepting.spawn(accept_tcp(reception(), listener, None));
     }
     for listener in listeners.tls {
-        accepting.spawn(accept_tcp(host(), listener, listeners.greeter.clone()));
+        accepting.spawn(accept_tcp(reception(), listener, listeners.greeter.clone()));
     }
     if let Some((listener, file)) = listeners.unix {
-        accepting.spawn(accept_unix(host(), listener, file));
+        accepting.spawn(accept_unix(reception(), listener, file));
     }
     accepting
 }
 
-/// What serves the clients that are accepted.
-struct Host {
+/// Where clients come in.
+struct Reception {
     instance: Arc<Instance>,
-    rota: Arc<Rota>,
+    clientele: Arc<Clientele>,
 }
 
-async fn accept_tcp(host: Host, listener: TcpListener, greeter: Option<Tls>) {
+async fn accept_tcp(reception: Reception, listener: TcpListener, greeter: Option<Tls>) {
     loop {
         match listener.accept().await {
-            Ok((stream, address)) => admit_tcp(&host, stream, address, greeter.clone()),
+            Ok((stream, address)) => {
+                let instance = &reception.instance;
+                instance.charged(|| admit_tcp(&reception, stream, address, greeter.clone()));
+            }
             Err(error) => pause_accepting(&error).await,
         }
     }
 }
 
-async fn accept_unix(host: Host, listener: UnixListener, file: SocketFile) {
+async fn accept_unix(reception: Reception, listener: UnixListener, file: SocketFile) {
     let address = Address::Unix(file.name().into());
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let admitted = admit(&host.instance, &stream, address.clone(), address.clone());
-                if let Some(registration) = admitted {
-                    serve(&host, stream, registration);
-                }
-            }
+            Ok((stream, _)) => reception.instance.charged(|| admit_unix(&reception, stream, &address)),
             Err(error) => pause_accepting(&error).await,
         }
     }
@@ -246,9 +248,16 @@ pub(super) async fn pause_accepting(error: &io::Error) {
     }
 }
 
+/// Serves a client that has connected to the Unix socket.
+fn admit_unix(reception: &Reception, stream: UnixStream, address: &Address) {
+    if let Some(registration) = admit(&reception.instance, &stream, address.clone(), address.clone()) {
+        serve(reception, stream, registration);
+    }
+}
+
 /// Serves a client that has connected to a port.
-fn admit_tcp(host: &Host, stream: TcpStream, address: SocketAddr, greeter: Option<Tls>) {
-    let instance = &host.instance;
+fn admit_tcp(reception: &Reception, stream: TcpStream, address: SocketAddr, greeter: Option<Tls>) {
+    let instance = &reception.instance;
     let local_address = match prepare(instance, &stream) {
         Ok(local_address) => Address::Tcp(local_address),
         Err(error) => return tracing::debug!("Client {address} left at once: {error}"),
@@ -257,7 +266,7 @@ fn admit_tcp(host: &Host, stream: TcpStream, address: SocketAddr, greeter: Optio
     match greeter {
         None => {
             if let Some(registration) = admit(instance, &stream, address, local_address) {
-                serve(host, stream, registration);
+                serve(reception, stream, registration);
             }
         }
         // Before the handshake it would not understand an error. As in Redis, it gets none.
@@ -266,7 +275,7 @@ fn admit_tcp(host: &Host, stream: TcpStream, address: SocketAddr, greeter: Optio
             let registration = register(instance, &stream, address, local_address);
             let instance = Arc::clone(instance);
             // The next client need not wait for the handshake of this one.
-            host.rota.add(|ticket| serve_tls(instance, stream, registration, greeter, ticket));
+            reception.clientele.add(|ticket| serve_tls(instance, stream, registration, greeter, ticket));
         }
     }
 }
@@ -316,12 +325,12 @@ fn register(
 }
 
 /// Serves a client in a task of its own.
-fn serve<Stream>(host: &Host, stream: Stream, registration: Registration)
+fn serve<Stream>(reception: &Reception, stream: Stream, registration: Registration)
 where
     Stream: Wire + Send + 'static,
 {
-    let instance = Arc::clone(&host.instance);
-    host.rota.add(|ticket| {
+    let instance = Arc::clone(&reception.instance);
+    reception.clientele.add(|ticket| {
         let mut runner = Runner::new(instance, Connection::new(stream, ticket), registration);
         async move { runner.serve().await }
     });

@@ -6,8 +6,8 @@
 //! output, and [`buffers`] holds their memory. [`shutdown`] ends everything in order. [`metrics`] reports to
 //! monitoring tools. The threads are the [host](crate::host)'s.
 //!
-//! A [`Server`] is an instance with its sockets and its threads. A process may start several of them, and
-//! stop them again.
+//! A [`Server`] is an instance with its sockets. A process may start several of them on the threads of one
+//! host, and stop them again.
 
 pub(crate) mod buffers;
 mod carrier;
@@ -24,18 +24,19 @@ mod unix;
 mod wire;
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::commands;
 use crate::commands::execution::replay;
-use crate::host::rota::Rota;
-use crate::host::runtime::{runtime, threads};
-use crate::host::trimming::give_memory_back;
+use crate::host::Host;
+use crate::host::rota::Clientele;
+use crate::host::runtime::threads;
 use crate::host::watchdog::hand_over;
-use crate::instance::{Hooks, Instance, MakeEffective, ShutdownRequest};
+use crate::instance::{Hooks, Instance, MakeEffective, Scale, ShutdownRequest};
 use crate::options::Startup;
 use crate::remote::{self, Remote, Settings};
 use crate::upkeep::{self, Upkeep};
@@ -44,20 +45,22 @@ use listener::Listeners;
 use metrics::Metrics;
 use shutdown::Signals;
 
-/// How long the threads of a stopping server may take to end.
-const THREADS_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a snapshot that a stopping server gives up may take to end.
+const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A server in this process: an instance with its sockets and its threads.
+/// A server in this process: an instance with its sockets.
 ///
 /// It changes nothing that belongs to the process as a whole, so that there may be several. They share what
-/// the process has only once: the log lines, the memory that INFO and `maxmemory` count, the limit of open
-/// files. A caller ends it by [`stop`](Self::stop): without that, the thread that writes its log goes on.
+/// the process has only once: the log lines, the limit of open files. A caller ends it by
+/// [`stop`](Self::stop): without that, the thread that writes its log goes on.
 #[derive(Debug)]
 pub struct Server {
     pub(crate) instance: Arc<Instance>,
-    pub(crate) runtime: Runtime,
-    /// Its clients, in the order in which they are served.
-    rota: Arc<Rota>,
+    pub(crate) host: Arc<Host>,
+    /// Its clients, served beside those of the other servers of the host.
+    clientele: Arc<Clientele>,
+    /// The tasks that speak with its store.
+    remote: JoinSet<()>,
     metrics: Metrics,
     /// The sockets, until the server accepts clients.
     listeners: Option<Listeners>,
@@ -68,53 +71,75 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server. When this returns, the data are loaded and clients are accepted.
+    /// Starts a server with threads of its own. When this returns, the data are loaded and clients are
+    /// accepted. All memory of the process counts as the server's.
     ///
     /// # Errors
     ///
     /// With one line for people.
     pub fn start(startup: Startup) -> Result<Server, String> {
-        let runtime = runtime(&startup.config, buffers::prepare)?;
-        let mut server = Server::open(startup, runtime, Box::new(|_| ()))?;
+        let host = Server::host(threads(&startup.config))?;
+        let scale = Scale::server(host.threads);
+        Server::start_on(host, scale, startup)
+    }
+
+    /// Starts a server on the threads of a host, with a scale that may give it an account of its memory.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub fn start_on(host: Arc<Host>, scale: Scale, startup: Startup) -> Result<Server, String> {
+        let mut server = Server::open(host, scale, startup, Box::new(|_| ()))?;
         server.load()?;
         server.let_clients_in();
         Ok(server)
     }
 
+    /// The threads for some servers: so many serve clients.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub fn host(threads: usize) -> Result<Arc<Host>, String> {
+        Host::start(threads, buffers::prepare)
+    }
+
     /// Opens the sockets of a server, so that no other server takes the ports. Accepts no clients yet.
     pub(crate) fn open(
+        host: Arc<Host>,
+        scale: Scale,
         startup: Startup,
-        (runtime, rota): (Runtime, Arc<Rota>),
         make_effective: MakeEffective,
     ) -> Result<Server, String> {
         let Startup { config, users, renamed, .. } = startup;
         let hooks = Hooks { make_effective, hand_over };
-        let threads = threads(&config);
-        let instance = Arc::new(Instance::new(config, threads, commands::known(&renamed), hooks));
+        let clientele = Clientele::new(&host.rota, scale.account.clone());
+        let (shared, known) = (Arc::clone(&host.shared), commands::known(&renamed));
+        let instance = Arc::new(Instance::on(shared, scale, config, known, hooks));
         instance.declare_users(&users)?;
         instance.load_users()?;
+        let _entered = host.runtime.enter();
+        let mut tasks = JoinSet::new();
         if let Some(settings) = Settings::of(&instance.config)? {
             let remote = Arc::new(Remote::new(settings));
-            runtime.spawn(remote::run(Arc::clone(&remote)));
-            runtime.spawn(remote::answer_questions(Arc::clone(&remote)));
-            runtime.spawn(remote::exchange_news(Arc::clone(&remote), Arc::clone(&instance)));
+            tasks.spawn(remote::run(Arc::clone(&remote)));
+            tasks.spawn(remote::answer_questions(Arc::clone(&remote)));
+            tasks.spawn(remote::exchange_news(Arc::clone(&remote), Arc::clone(&instance)));
             // It is set here only.
             let _ = instance.remote.set(remote);
         }
-        let metrics = Metrics::serve(&instance, &rota)?;
-        let listeners = {
-            let _entered = runtime.enter();
-            listener::open(&instance)?
-        };
+        let metrics = Metrics::serve(&instance, &clientele)?;
+        let listeners = Some(listener::open(&instance)?);
+        drop(_entered);
         let (accepting, upkeep) = (JoinSet::new(), None);
-        Ok(Server { instance, runtime, rota, metrics, listeners: Some(listeners), accepting, upkeep })
+        Ok(Server { instance, host, clientele, remote: tasks, metrics, listeners, accepting, upkeep })
     }
 
     /// Loads the data, from the log or from the last snapshot.
     pub(crate) fn load(&self) -> Result<(), String> {
         let instance = &self.instance;
         instance.tidy_up_files();
-        self.runtime.block_on(async {
+        self.host.runtime.block_on(async {
             match instance.config.appendonly.get() {
                 true => replay::load(instance),
                 false => instance.load(),
@@ -150,10 +175,10 @@ impl Server {
         // A tool that reads the log line may ask at once whether clients are accepted.
         self.metrics.set_ready(true);
         listeners.announce();
-        let _entered = self.runtime.enter();
+        let _entered = self.host.runtime.enter();
         self.upkeep = Some(upkeep::start(&self.instance));
-        tokio::spawn(give_memory_back());
-        self.accepting = listener::accept_all(&self.instance, &self.rota, listeners);
+        self.host.trim();
+        self.accepting = listener::accept_all(&self.instance, &self.clientele, listeners);
     }
 
     /// The instance of this server.
@@ -163,20 +188,20 @@ impl Server {
 
     /// Waits until a client ends the server (SHUTDOWN), and the final snapshot, if any, is saved.
     pub fn wait(&self) {
-        let _request = self.runtime.block_on(shutdown::wait(None, &self.instance));
+        let _request = self.host.runtime.block_on(shutdown::wait(None, &self.instance));
     }
 
     /// Waits like [`wait`](Self::wait), but a signal can end the server, too. Returns what has ended it.
     pub(crate) fn wait_for_signal(&self, signals: Signals) -> ShutdownRequest {
-        self.runtime.block_on(shutdown::wait(Some(signals), &self.instance))
+        self.host.runtime.block_on(shutdown::wait(Some(signals), &self.instance))
     }
 
     /// Accepts no more clients, and disconnects the others after their replies. Returns whether the log, if
     /// there is one, is durable then.
     pub(crate) fn drain(&mut self) -> bool {
         self.metrics.set_ready(false);
-        let Server { runtime, accepting, instance, .. } = self;
-        runtime.block_on(async {
+        let Server { host, accepting, instance, .. } = self;
+        host.runtime.block_on(async {
             // Wait, so that no client comes in unnoticed, and the Unix socket's file is removed before the
             // process ends.
             accepting.shutdown().await;
@@ -184,31 +209,31 @@ impl Server {
         })
     }
 
-    /// Ends the server. Its clients get their replies, its log is durable, and its ports, files and threads
-    /// are free. It saves no snapshot: a caller that wants one calls [`Instance::save`] before, or lets a
-    /// client end the server with SHUTDOWN SAVE.
+    /// Ends the server. Its clients get their replies, its log is durable, and its ports and files are free,
+    /// and its threads if no other server shares them. It saves no snapshot: a caller that wants one calls
+    /// [`Instance::save`] before, or lets a client end the server with SHUTDOWN SAVE.
     pub fn stop(mut self) {
         // If the log could not be written, its lines say so; the caller goes on without this server.
         let _ = self.drain();
-        let Server { instance, runtime, rota, metrics, upkeep, .. } = self;
+        let Server { instance, host, clientele, mut remote, metrics, upkeep, .. } = self;
         metrics.stop();
-        rota.close();
+        instance.persistence.abandon();
+        host.runtime.block_on(async {
+            remote.shutdown().await;
+            clientele.close().await;
+            let _ = timeout(SNAPSHOT_PATIENCE, instance.persistence.settled()).await;
+        });
         instance.stop_log_writer();
-        if let Some(writer) = upkeep.and_then(Upkeep::into_log_writer)
-            && let Ok(thread) = runtime.block_on(writer)
-        {
-            // If the thread has panicked there is nothing more to write.
-            let _ = thread.join();
-        }
-        runtime.shutdown_timeout(THREADS_PATIENCE);
+        let log_writer = upkeep.and_then(|upkeep| host.runtime.block_on(upkeep.end()));
+        // If the thread has panicked there is nothing more to write.
+        let _ = log_writer.map(thread::JoinHandle::join);
     }
 
     /// Leaves the memory to the system, which takes it back at once when the process ends. Freeing millions
     /// of keys one by one would take seconds.
     pub(crate) fn abandon(self) {
-        let Server { instance, runtime, .. } = self;
+        let Server { instance, host, .. } = self;
         std::mem::forget(instance);
-        // No running task has work that must be finished.
-        runtime.shutdown_background();
+        host.abandon();
     }
 }

@@ -3,8 +3,11 @@
 use std::ffi::OsString;
 use std::fs;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
-use keyfast::internals::options::{Asked, parse};
+use keyfast::internals::host::Host;
+use keyfast::internals::instance::Scale;
+use keyfast::internals::options::{Asked, Startup, parse};
 use keyfast::internals::server::Server;
 
 use crate::aof::{files, wait_for_rewrite};
@@ -12,28 +15,37 @@ use crate::client::{Client, Reply};
 use crate::folder::Folder;
 use crate::server::{free_port, wait_until};
 
-/// A server in this process, whose files are in a folder.
+/// A server in this process with threads of its own, whose files are in a folder.
 fn start(folder: &Folder, options: &[&str]) -> Server {
-    let mut server = try_start(folder, options);
+    start_by(folder, options, Server::start)
+}
+
+/// The same on the threads of a host.
+fn start_on(host: &Arc<Host>, folder: &Folder, options: &[&str]) -> Server {
+    start_by(folder, options, |startup| Server::start_on(Arc::clone(host), Scale::small(), startup))
+}
+
+fn start_by(folder: &Folder, options: &[&str], start: impl Fn(Startup) -> Result<Server, String>) -> Server {
+    let mut server = start(startup(folder, options));
     // A test that starts a program at this moment has a copy of the log's lock until that program runs.
     let is_locked = |server: &Result<Server, String>| {
         server.as_ref().is_err_and(|why| why.starts_with("Another server keeps its log in"))
     };
     wait_until("the folder is free", || {
         if is_locked(&server) {
-            server = try_start(folder, options);
+            server = start(startup(folder, options));
         }
         !is_locked(&server)
     });
     server.expect("a server")
 }
 
-fn try_start(folder: &Folder, options: &[&str]) -> Result<Server, String> {
+fn startup(folder: &Folder, options: &[&str]) -> Startup {
     let directory = folder.file("");
     let own = ["keyfast", "--port", "0", "--bind", "127.0.0.1", "--save", "", "--dir", &directory];
     let arguments = own.iter().chain(options).map(OsString::from);
     match parse(arguments, &[]).expect("arguments") {
-        Asked::Serve(startup) => Server::start(*startup),
+        Asked::Serve(startup) => *startup,
         Asked::Print(text) => panic!("{text}"),
     }
 }
@@ -42,8 +54,9 @@ fn client(server: &Server) -> Client {
     Client::connect((Ipv4Addr::LOCALHOST, server.instance().port()).into())
 }
 
-/// Two servers that differ in everything that the tests look at, with a client each.
+/// Two servers on one host that differ in everything that the tests look at, with a client each.
 struct Two {
+    host: Arc<Host>,
     folders: [Folder; 2],
     servers: [Server; 2],
     clients: [Client; 2],
@@ -52,9 +65,10 @@ struct Two {
 impl Two {
     fn start(test: &str, options: [&[&str]; 2]) -> Two {
         let folders = ["one", "two"].map(|name| Folder::new(&format!("{test}-{name}")));
-        let servers = [start(&folders[0], options[0]), start(&folders[1], options[1])];
+        let host = Server::host(2).expect("threads");
+        let servers = [0, 1].map(|number| start_on(&host, &folders[number], options[number]));
         let clients = servers.each_ref().map(client);
-        Two { folders, servers, clients }
+        Two { host, folders, servers, clients }
     }
 
     fn stop(self) {
@@ -218,12 +232,13 @@ fn each_keeps_its_files_in_its_own_directory() {
     assert_eq!(of_one, ["appendonlydir", "dump.rdb"]);
     assert_eq!(of_other, ["appendonlydir", "other.rdb"]);
     assert_eq!(files(one), files(other), "both have been rewritten as often");
-    let Two { folders, servers: [server, other_server], clients: [mut gone, mut client_of_other] } = two;
+    let Two { host, folders, servers: [server, other_server], clients: [mut gone, mut client_of_other] } =
+        two;
     // The other one goes on while the first one ends, and comes back with its data.
     server.stop();
     assert!(gone.is_closed());
     client_of_other.line("GET key-of-other").is("y");
-    let server = start(&folders[0], &["--appendonly", "yes"]);
+    let server = start_on(&host, &folders[0], &["--appendonly", "yes"]);
     let mut client_of_one = client(&server);
     client_of_one.line("GET key-of-one").is("y");
     client_of_one.line("DBSIZE").is(1);

@@ -4,6 +4,8 @@
 //! The program counts its memory as the server does, by requested bytes, so what is measured does not depend
 //! on the machine. The tests run one at a time: they count the threads and the memory of the whole process.
 
+mod servers;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +20,7 @@ use keyfast::internals::commands::known;
 use keyfast::internals::config::{Config, Parameter};
 use keyfast::internals::dispatch::meter::Meter;
 use keyfast::internals::dispatch::{Plan, execute};
-use keyfast::internals::host::Host;
+use keyfast::internals::host::Shared;
 use keyfast::internals::instance::{Hooks, Instance, KnownCommands, Scale};
 use keyfast::internals::keyspace::Outcome;
 use keyfast::internals::resp::OwnedRequest;
@@ -49,26 +51,26 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// What some instances have in common.
 struct Common {
-    host: Arc<Host>,
+    shared: Arc<Shared>,
     commands: KnownCommands,
 }
 
 impl Common {
     fn new() -> Common {
-        Common { host: Arc::default(), commands: known(&[]) }
+        Common { shared: Arc::default(), commands: known(&[]) }
     }
 
     /// An instance with few keys, and the account of its memory.
     fn instance(&self) -> (Arc<Instance>, Arc<Account>) {
         let scale = Scale::small();
         let account = scale.account.clone().expect("it shares the process");
-        let (host, commands) = (Arc::clone(&self.host), self.commands.clone());
+        let (shared, commands) = (Arc::clone(&self.shared), self.commands.clone());
         let made = || {
             let config = Config::new();
             // It saves nothing: changes that are to be saved keep an instance awake.
             config.store(Parameter::named(b"save").expect("known").check(b"").expect("a value"));
             let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-            Arc::new(Instance::on(host, scale, config, commands, hooks))
+            Arc::new(Instance::on(shared, scale, config, commands, hooks))
         };
         (account.charge(made), account)
     }
@@ -99,11 +101,20 @@ async fn wait_until(mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// The same for a test that is not asynchronous.
+fn soon(mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < Duration::from_secs(60), "it does not");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// How often periodic work wakes up for one of the instances.
 async fn visits_of(common: &Common, time: Duration) -> u64 {
-    let before = common.host.visits();
+    let before = common.shared.visits();
     sleep(time).await;
-    common.host.visits() - before
+    common.shared.visits() - before
 }
 
 /// A client of an instance, without a socket.

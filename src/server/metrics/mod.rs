@@ -32,7 +32,7 @@ use crate::instance::Instance;
 use crate::keyspace::Totals;
 
 use super::listener;
-use crate::host::rota::Rota;
+use crate::host::rota::Clientele;
 use http::{Answer, Asked, Method, Refusal};
 use places::{Place, Places};
 
@@ -56,7 +56,7 @@ pub(super) struct Metrics {
 struct Teller {
     instance: Arc<Instance>,
     /// The clients that are served.
-    rota: Arc<Rota>,
+    clientele: Arc<Clientele>,
     /// Whether clients are let in.
     is_ready: Arc<AtomicBool>,
     /// When the server was started, in seconds since 1970. It does not change when a clock is set.
@@ -65,12 +65,12 @@ struct Teller {
 }
 
 impl Metrics {
-    /// Serves metrics if `metrics-port` is set. The `rota` serves the clients.
+    /// Serves metrics if `metrics-port` is set.
     ///
     /// # Errors
     ///
     /// With one line for people.
-    pub(super) fn serve(instance: &Arc<Instance>, rota: &Arc<Rota>) -> Result<Metrics, String> {
+    pub(super) fn serve(instance: &Arc<Instance>, clientele: &Arc<Clientele>) -> Result<Metrics, String> {
         let config = &instance.config;
         let port = config.metrics_port.get() as u16;
         if port == 0 {
@@ -90,7 +90,7 @@ impl Metrics {
         let is_ready = Arc::new(AtomicBool::new(false));
         let teller = Arc::new(Teller {
             instance: Arc::clone(instance),
-            rota: Arc::clone(rota),
+            clientele: Arc::clone(clientele),
             is_ready: Arc::clone(&is_ready),
             started_s: UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()),
             scrapes: AtomicU64::new(0),
@@ -227,7 +227,7 @@ impl Teller {
             return Some("the store cannot be reached");
         }
         let (begun, has_begun) = oneshot::channel();
-        self.rota.add(|_ticket| async move {
+        self.clientele.add(|_ticket| async move {
             // If it took too long, there is no receiver any more.
             let _ = begun.send(());
         });
@@ -243,22 +243,24 @@ mod tests {
     use super::*;
     use crate::commands::known;
     use crate::config::Config;
+    use crate::host::rota::Rota;
     use crate::host::watchdog::watched;
     use crate::instance::Hooks;
 
     #[test]
     fn a_server_without_a_thread_for_its_clients_is_not_healthy() {
         let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
+        let rota = Arc::new(Rota::new(1, 1, watched));
         let teller = Teller {
             instance: Arc::new(Instance::new(Config::new(), 1, known(&[]), hooks)),
-            rota: Arc::new(Rota::new(1, 1, watched)),
+            clientele: Clientele::new(&rota, None),
             is_ready: Arc::new(AtomicBool::new(true)),
             started_s: 0,
             scrapes: AtomicU64::new(0),
         };
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         assert_eq!(runtime.block_on(teller.complaint()), Some("no thread serves clients"));
-        teller.rota.start(runtime.handle());
+        rota.start(runtime.handle());
         assert_eq!(runtime.block_on(teller.complaint()), None);
     }
 }
