@@ -7,7 +7,6 @@ mod delivery;
 mod ending;
 mod loading;
 mod memory;
-mod oom_score;
 mod saving;
 mod scratches;
 mod sleeping;
@@ -45,7 +44,6 @@ pub(crate) use delivery::Doer;
 pub(crate) use ending::{ReplyGate, Saving, Shutdown, ShutdownRequest};
 pub(crate) use loading::Replay;
 use memory::{charged, taken_bytes};
-pub(crate) use oom_score::OomScore;
 pub(crate) use saving::NotSaved;
 pub(crate) use scratches::{Scratch, Scratches};
 pub(crate) use sleeping::Sleep;
@@ -106,8 +104,6 @@ pub struct Instance {
     pub reply_gate: ReplyGate,
     /// Whether expired keys are freed that no command asks for.
     pub expires_actively: AtomicBool,
-    /// How soon the system chooses this process to kill when memory is short.
-    pub oom_score: OomScore,
     /// Whether periodic work pauses (DEBUG PAUSE-CRON).
     pub pauses_cron: AtomicBool,
     /// Whether it has nothing to do.
@@ -115,8 +111,7 @@ pub struct Instance {
     /// Bytes in use before there were clients and keys.
     pub startup_bytes: usize,
     started: Instant,
-    make_effective: MakeEffective,
-    hand_over: fn(),
+    hooks: Hooks,
 }
 
 /// The facts about the commands, which instances share. The module with the commands makes them.
@@ -155,16 +150,28 @@ impl Scale {
     }
 }
 
-/// Actions that only the owner of the instance can do.
+/// Actions that only the owner of the instance can do. By default they do nothing.
 pub struct Hooks {
     /// Called when parameters have changed.
     pub make_effective: MakeEffective,
+    /// Called when `oom-score-adj` or its values have changed.
+    pub adjust_oom_score: AdjustOomScore,
     /// Lets other threads serve the clients of the calling thread.
     pub hand_over: fn(),
 }
 
+impl Default for Hooks {
+    fn default() -> Hooks {
+        Hooks { make_effective: Box::new(|_| ()), adjust_oom_score: Box::new(|_| Ok(())), hand_over: || () }
+    }
+}
+
 /// Applies changed parameters outside the instance: the log's level, the limit of open files.
 pub(crate) type MakeEffective = Box<dyn Fn(&Config) + Send + Sync>;
+
+/// Has the system choose the process sooner or later when memory is short. Fails with a text of Redis if the
+/// system refuses.
+pub(crate) type AdjustOomScore = Box<dyn Fn(&Config) -> Result<(), &'static str> + Send + Sync>;
 
 /// Reads certificates and the other parameters of TLS anew. Returns one line for people if one is wrong; then
 /// nothing has changed.
@@ -238,13 +245,11 @@ impl Instance {
             reply_gate: ReplyGate::default(),
             expires_actively: AtomicBool::new(true),
             pauses_cron: AtomicBool::new(false),
-            oom_score: OomScore::default(),
             sleep: Sleep::default(),
             startup_bytes: taken_bytes(account.as_deref()),
             account,
             started: Instant::now(),
-            make_effective: hooks.make_effective,
-            hand_over: hooks.hand_over,
+            hooks,
         };
         instance.configure_keyspace();
         instance.apply_requirepass();
@@ -284,7 +289,7 @@ impl Instance {
 
     /// Lets other threads serve the clients of this thread, which is about to do something long.
     pub fn hand_over(&self) {
-        (self.hand_over)();
+        (self.hooks.hand_over)();
     }
 
     /// The port to which clients connect.
@@ -351,11 +356,20 @@ impl Instance {
         self.config.file_of(&self.config.aclfile)
     }
 
+    /// Has the system choose this process sooner or later when memory is short, as `oom-score-adj` says.
+    ///
+    /// # Errors
+    ///
+    /// With a text of Redis, if the system refuses.
+    pub fn adjust_oom_score(&self) -> Result<(), &'static str> {
+        (self.hooks.adjust_oom_score)(&self.config)
+    }
+
     /// Applies changed parameters. The caller calls it after every change.
     pub fn apply_config(&self) {
         self.configure_keyspace();
         self.configure_aof();
-        (self.make_effective)(&self.config);
+        (self.hooks.make_effective)(&self.config);
     }
 }
 

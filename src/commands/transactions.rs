@@ -243,8 +243,7 @@ mod tests {
 
     #[test]
     fn a_client_that_watches_very_many_keys_does_not_hold_all_of_them() {
-        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-        let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
+        let instance = Instance::new(Config::new(), 1, known(&[]), Hooks::default());
         let (keyspace, nowhere) = (&instance.keyspace, Address::Unix(Path::new("").into()));
         let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
         for (keys, free_min) in [(WATCHED_AT_ONCE_MAX - 1, 0), (20 * WATCHED_AT_ONCE_MAX, 1023)] {

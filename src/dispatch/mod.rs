@@ -612,8 +612,7 @@ mod tests {
 
     /// A server without sockets, and one client of it.
     fn server() -> (Instance, Session, Registration) {
-        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-        let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
+        let instance = Instance::new(Config::new(), 1, known(&[]), Hooks::default());
         let (session, registration) = client(&instance);
         (instance, session, registration)
     }

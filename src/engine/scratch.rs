@@ -263,8 +263,7 @@ mod tests {
 
     #[test]
     fn what_writes_a_key_that_it_does_not_name_is_refused_and_leaves_nothing_to_others() {
-        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-        let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
+        let instance = Instance::new(Config::new(), 1, known(&[]), Hooks::default());
         let nowhere = Address::Unix(Path::new("").into());
         let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
         let mut session = Session::new(registration.client.clone(), &instance.users);

@@ -181,8 +181,7 @@ mod tests {
 
     #[test]
     fn others_have_the_keys_while_the_request_reads_them() {
-        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-        let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
+        let instance = Instance::new(Config::new(), 1, known(&[]), Hooks::default());
         let nowhere = Address::Unix(Path::new("").into());
         let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
         let mut session = Session::new(registration.client.clone(), &instance.users);

@@ -1,8 +1,9 @@
 //! The one server of the program `keyfast`, and its changes to the whole process: directory, limits, [`log`],
-//! [`daemon`], [`supervision`] and [`title`].
+//! [`daemon`], [`oom_score`], [`supervision`] and [`title`].
 
 mod daemon;
 mod log;
+mod oom_score;
 mod supervision;
 mod title;
 
@@ -14,12 +15,13 @@ use crate::allocator;
 use crate::config::Config;
 use crate::files;
 use crate::host::runtime::threads;
-use crate::instance::Scale;
+use crate::instance::{Hooks, Scale};
 use crate::options::Startup;
 use crate::resident;
 use crate::server::{Server, shutdown};
 
 use daemon::{Caller, PidFile};
+use oom_score::OomScore;
 use supervision::Supervisor;
 use title::Title;
 
@@ -69,7 +71,13 @@ fn start_and_serve(
         }
     };
     make_effective(&startup.config);
-    let mut server = Server::open(host, scale, startup, Box::new(make_effective))?;
+    let oom_score = OomScore::default();
+    let hooks = Hooks {
+        make_effective: Box::new(make_effective),
+        adjust_oom_score: Box::new(move |config| oom_score.adjust(config)),
+        ..Hooks::default()
+    };
+    let mut server = Server::open(host, scale, startup, hooks)?;
     title.show_port(&server.instance.config, server.instance.port());
     let served = serve(&mut server, supervisor, caller);
     server.abandon();
@@ -85,7 +93,7 @@ fn serve(server: &mut Server, supervisor: &Supervisor, caller: &mut Caller) -> R
         let _ = server.instance.supervisor.set(name);
     }
     // If the system refuses, that is logged, and the server starts all the same, as in Redis.
-    let _ = server.instance.oom_score.adjust(config);
+    let _ = server.instance.adjust_oom_score();
     let entered = server.host.runtime.enter();
     shutdown::survive_file_size_limit().map_err(|error| format!("could not ignore SIGXFSZ: {error}"))?;
     drop(entered);

@@ -36,7 +36,7 @@ use crate::host::Host;
 use crate::host::rota::Clientele;
 use crate::host::runtime::threads;
 use crate::host::watchdog::hand_over;
-use crate::instance::{Hooks, Instance, MakeEffective, Scale, ShutdownRequest};
+use crate::instance::{Hooks, Instance, Scale, ShutdownRequest};
 use crate::options::Startup;
 use crate::remote::{self, Remote, Settings};
 use crate::upkeep::{self, Upkeep};
@@ -89,7 +89,7 @@ impl Server {
     ///
     /// With one line for people.
     pub fn start_on(host: Arc<Host>, scale: Scale, startup: Startup) -> Result<Server, String> {
-        let mut server = Server::open(host, scale, startup, Box::new(|_| ()))?;
+        let mut server = Server::open(host, scale, startup, Hooks::default())?;
         server.load()?;
         server.let_clients_in();
         Ok(server)
@@ -109,10 +109,10 @@ impl Server {
         host: Arc<Host>,
         scale: Scale,
         startup: Startup,
-        make_effective: MakeEffective,
+        hooks: Hooks,
     ) -> Result<Server, String> {
         let Startup { config, users, renamed, .. } = startup;
-        let hooks = Hooks { make_effective, hand_over };
+        let hooks = Hooks { hand_over, ..hooks };
         let clientele = Clientele::new(&host.rota, scale.account.clone());
         let (shared, known) = (Arc::clone(&host.shared), commands::known(&renamed));
         let instance = Arc::new(Instance::on(shared, scale, config, known, hooks));

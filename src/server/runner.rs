@@ -710,8 +710,7 @@ mod tests {
 
     #[test]
     fn a_client_needs_no_socket_to_wait_and_to_be_served() {
-        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-        let instance = Arc::new(Instance::new(Config::new(), 1, known(&[]), hooks));
+        let instance = Arc::new(Instance::new(Config::new(), 1, known(&[]), Hooks::default()));
         let connect = || {
             let (pipe, nowhere) = (Pipe::default(), Address::Unix(Path::new("").into()));
             let registration = instance.clients.register(nowhere.clone(), nowhere, -1);

@@ -246,8 +246,7 @@ pub(crate) fn load(folder: &Folder, truncated: &str) -> Result<State, String> {
     {
         config.store(Parameter::named(name.as_bytes()).unwrap().check(value.as_bytes()).unwrap());
     }
-    let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-    let instance = Instance::new(config, 1, known(&[]), hooks);
+    let instance = Instance::new(config, 1, known(&[]), Hooks::default());
     // A test that starts a program at this moment has a copy of the lock until it runs.
     let is_locked = |loaded: &Result<(), String>| {
         loaded.as_ref().is_err_and(|why| why.starts_with("Another server keeps its log in"))

@@ -69,8 +69,7 @@ impl Common {
             let config = Config::new();
             // It saves nothing: changes that are to be saved keep an instance awake.
             config.store(Parameter::named(b"save").expect("known").check(b"").expect("a value"));
-            let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-            Arc::new(Instance::on(shared, scale, config, commands, hooks))
+            Arc::new(Instance::on(shared, scale, config, commands, Hooks::default()))
         };
         (account.charge(made), account)
     }

@@ -171,7 +171,7 @@ fn apply(instance: &Instance, names: &[Named<'_>], had_log: bool) -> Result<()> 
         return Err(refuse(&name.shown(), &format!("{why} {possible}")));
     }
     match first_of(&["oom-score-adj", "oom-score-adj-values"]) {
-        Some(name) => instance.oom_score.adjust(config).map_err(|why| refuse(&name.shown(), why)),
+        Some(name) => instance.adjust_oom_score().map_err(|why| refuse(&name.shown(), why)),
         None => Ok(()),
     }
 }

@@ -231,8 +231,7 @@ mod tests {
     use crate::types::strings::Text;
 
     fn instance() -> Instance {
-        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-        Instance::new(Config::new(), 1, known(&[]), hooks)
+        Instance::new(Config::new(), 1, known(&[]), Hooks::default())
     }
 
     fn request<'a>(parts: impl Iterator<Item = &'a [u8]>) -> OwnedRequest {

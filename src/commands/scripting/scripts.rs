@@ -392,7 +392,7 @@ mod tests {
     /// the compiling is the one that declares the script to be slow, and the next one is the script's.
     #[test]
     fn a_kill_while_a_script_is_compiled_ends_the_script() {
-        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: kill_when_slow };
+        let hooks = Hooks { hand_over: kill_when_slow, ..Hooks::default() };
         let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
         let nowhere = Address::Unix(Path::new("").into());
         let registration = instance.clients.register(nowhere.clone(), nowhere, -1);

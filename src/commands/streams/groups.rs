@@ -360,8 +360,7 @@ mod tests {
 
     #[test]
     fn a_consumer_with_many_pending_entries_is_removed_without_a_lock() {
-        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-        let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
+        let instance = Instance::new(Config::new(), 1, known(&[]), Hooks::default());
         let (keyspace, nowhere) = (&instance.keyspace, Address::Unix(Path::new("").into()));
         let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
         let mut session = Session::new(registration.client.clone(), &instance.users);

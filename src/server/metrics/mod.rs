@@ -249,10 +249,9 @@ mod tests {
 
     #[test]
     fn a_server_without_a_thread_for_its_clients_is_not_healthy() {
-        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
         let rota = Arc::new(Rota::new(1, 1, watched));
         let teller = Teller {
-            instance: Arc::new(Instance::new(Config::new(), 1, known(&[]), hooks)),
+            instance: Arc::new(Instance::new(Config::new(), 1, known(&[]), Hooks::default())),
             clientele: Clientele::new(&rota, None),
             is_ready: Arc::new(AtomicBool::new(true)),
             started_s: 0,

@@ -234,8 +234,7 @@ mod tests {
     use crate::remote::{Remote, Settings, Target, TlsFiles};
 
     fn fields() -> Vec<(String, String)> {
-        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-        let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
+        let instance = Instance::new(Config::new(), 1, known(&[]), Hooks::default());
         // Some fields exist only with a log.
         instance.persistence.aof.turn(true);
         // Others exist only with a store.

@@ -98,8 +98,7 @@ fn instance(folder: &Folder, verifies: bool) -> Instance {
     for (name, value) in [("dir", folder.file("")), ("rdbchecksum", checksum.into())] {
         config.store(Parameter::named(name.as_bytes()).unwrap().check(value.as_bytes()).unwrap());
     }
-    let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-    Instance::new(config, 1, known(&[]), hooks)
+    Instance::new(config, 1, known(&[]), Hooks::default())
 }
 
 /// Loads a snapshot in this process.

@@ -316,8 +316,7 @@ mod tests {
 
     /// A server without sockets, with a list and a weight for each of its elements.
     fn instance() -> Instance {
-        let hooks = Hooks { make_effective: Box::new(|_| ()), hand_over: || () };
-        let instance = Instance::new(Config::new(), 1, known(&[]), hooks);
+        let instance = Instance::new(Config::new(), 1, known(&[]), Hooks::default());
         let mut packed = Vec::new();
         let mut all = instance.keyspace.begin_all(0).expect("nothing is in its way");
         let mut list = NewList::begin(&mut packed, all.limit::<List>());

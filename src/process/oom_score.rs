@@ -15,7 +15,7 @@ const SCORE_MAX: i64 = 1000;
 
 /// The score before the server changed it; `None` while the server leaves it alone.
 #[derive(Debug, Default)]
-pub struct OomScore(Mutex<Option<i64>>);
+pub(super) struct OomScore(Mutex<Option<i64>>);
 
 impl OomScore {
     /// Adjusts the score as the parameters say. It uses the first of their values, which is for a server
@@ -24,7 +24,7 @@ impl OomScore {
     /// # Errors
     ///
     /// If the system refuses: only a privileged process may lower its score. A warning says why.
-    pub fn adjust(&self, config: &Config) -> Result<(), &'static str> {
+    pub(super) fn adjust(&self, config: &Config) -> Result<(), &'static str> {
         let mut before = self.0.lock();
         let adjusted = match OOM_SCORE_ADJUSTMENTS[config.oom_score_adj.get()] {
             "no" => before.take().map_or(Ok(()), write),
