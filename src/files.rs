@@ -76,7 +76,13 @@ pub(crate) fn create_temporary(path: &Path, mode: u32) -> io::Result<File> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    OpenOptions::new().write(true).create_new(true).mode(mode).custom_flags(libc::O_NOFOLLOW).open(path)
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
 }
 
 fn write(new: &Path, old: &Path, text: &[u8]) -> io::Result<()> {

@@ -5,6 +5,7 @@ pub(crate) mod processor;
 mod aof;
 mod delivery;
 mod ending;
+mod exporting;
 mod loading;
 mod memory;
 mod saving;

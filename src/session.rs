@@ -14,6 +14,7 @@ use crate::clients::{Client, LongRequest, Profile, State, Waiting};
 use crate::config::ClientClass;
 use crate::faults::Delay;
 use crate::keyspace::{Own, Waiter, Watching};
+use crate::persistence::Wanted;
 use crate::pubsub::{KINDS, Subscriptions};
 use crate::remote::row::{Key, KeyMap, Row};
 use crate::resp::{OwnedRequest, Protocol, Request};
@@ -40,6 +41,10 @@ pub struct Session {
     pub replies: Replies,
     /// Whether the connection is closed once the replies so far are written.
     pub is_closing: bool,
+    /// What it has said of a snapshot that it may ask for (REPLCONF).
+    pub replica: Replica,
+    /// The snapshot that it gets at the end of its connection (SYNC).
+    pub export: Option<Wanted>,
     /// Whether its commands do not count as uses of keys (CLIENT NO-TOUCH).
     pub leaves_keys_untouched: bool,
     /// The transaction that it has begun, if any.
@@ -95,6 +100,19 @@ pub struct Session {
     called: Option<Box<Called>>,
     /// The state that was last shown to other clients.
     shown: Cell<State>,
+}
+
+/// What a client that asks for a snapshot wants and understands.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Replica {
+    /// Whether it wants no changes behind the snapshot.
+    pub wants_snapshot_only: bool,
+    /// Whether it wants no keys.
+    pub without_data: bool,
+    /// Whether it wants no functions.
+    pub without_functions: bool,
+    /// Whether it understands a snapshot whose length is not known before.
+    pub knows_eof: bool,
 }
 
 /// The part of a session that a script has for itself while it runs.
@@ -231,6 +249,8 @@ impl Session {
             is_authenticated: users.admits_everybody(),
             replies: Replies::default(),
             is_closing: false,
+            replica: Replica::default(),
+            export: None,
             leaves_keys_untouched: false,
             queue: None,
             watching: Watching::default(),

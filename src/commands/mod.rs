@@ -90,6 +90,7 @@ pub(crate) const FAMILIES: &[&[Command]] = &[
     admin::waiting::COMMANDS,
     admin::server::COMMANDS,
     admin::saving::COMMANDS,
+    admin::replication::COMMANDS,
     admin::slow::COMMANDS,
     admin::hot_keys::COMMANDS,
     admin::latency::COMMANDS,

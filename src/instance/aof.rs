@@ -8,7 +8,7 @@ use super::Instance;
 use crate::config::APPEND_FSYNC;
 use crate::keyspace::{Busy, Own};
 use crate::persistence::aof::{Asked, Manifest, Place, Rewritten, Sync};
-use crate::persistence::{Ended, Purpose, Target};
+use crate::persistence::{Destination, Ended, Purpose, Target};
 
 /// Writing and rewriting.
 impl Instance {
@@ -196,7 +196,7 @@ impl Instance {
         let (job, cut) = {
             let _turn = self.scripting.wait_for_turn().ok_or("a script runs")?;
             let mut tx = self.keyspace.begin_all(0).map_err(|Busy| "a script runs")?;
-            let plan = self.plan(Purpose::Base, target.clone(), is_rdb, true);
+            let plan = self.plan(Purpose::Base, Destination::File(target.clone()), is_rdb, true);
             let job = self.persistence.begin(&mut tx.as_mut(), plan).ok_or("a snapshot is being written")?;
             self.warn_of_turned_clock("base of the log");
             if let Some(file) = file {

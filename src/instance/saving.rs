@@ -13,8 +13,8 @@ use crate::config::EVICTION_POLICIES;
 use crate::keyspace::{Busy, Everything, Transaction, Use};
 use crate::persistence::rdb::Form;
 use crate::persistence::{
-    Changes, Conflicts, Ended, Job, Loaded, Plan, Purpose, Running, Target, load, tidy_up_after_the_dead,
-    verify,
+    Changes, Conflicts, Destination, Ended, Job, Loaded, Plan, Purpose, Running, Target, load,
+    tidy_up_after_the_dead, verify,
 };
 
 /// Why nothing was saved.
@@ -35,7 +35,8 @@ impl Instance {
         tx: &mut Everything<&mut Transaction<'_>>,
         is_in_background: bool,
     ) -> Option<Job> {
-        let plan = self.plan(Purpose::Snapshot, self.snapshot_target(), true, is_in_background);
+        let plan =
+            self.plan(Purpose::Snapshot, Destination::File(self.snapshot_target()), true, is_in_background);
         let job = self.persistence.begin(tx, plan)?;
         self.warn_of_turned_clock("snapshot");
         Some(job)
@@ -79,7 +80,7 @@ impl Instance {
     pub(super) fn plan(
         &self,
         purpose: Purpose,
-        target: Target,
+        destination: Destination,
         is_rdb: bool,
         is_in_background: bool,
     ) -> Plan {
@@ -91,7 +92,7 @@ impl Instance {
         };
         Plan {
             purpose,
-            target,
+            destination,
             form: is_rdb.then(|| Form {
                 compresses: self.config.rdbcompression.get(),
                 has_checksum: self.config.rdbchecksum.get(),

@@ -17,6 +17,9 @@ use crate::files::{self, reason, sync_directory};
 /// Permissions of a snapshot before the umask, as in Redis.
 const SNAPSHOT_MODE: u32 = 0o666;
 
+/// Permissions of a file that only this process uses.
+const PRIVATE_MODE: u32 = 0o600;
+
 /// The snapshot's file, and the temporary file that replaces it.
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -101,6 +104,19 @@ impl Target {
             )
         })
     }
+}
+
+/// A new file in a directory, without a name: it is gone when it is closed.
+///
+/// # Errors
+///
+/// If the directory cannot be written to.
+pub(crate) fn nameless(directory: &Path) -> io::Result<File> {
+    // For a moment it has the name of a temporary file that no other thread uses.
+    let target = Target::new(directory.to_owned(), OsString::new(), WriterNumber::next());
+    let file = files::create_temporary(&target.temporary(), PRIVATE_MODE)?;
+    target.tidy_up();
+    Ok(file)
 }
 
 /// Deletes the temporary files of servers that ended while they wrote a snapshot, or the base of a log.

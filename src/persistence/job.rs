@@ -9,6 +9,7 @@ use super::file::Target;
 use super::rdb::{Form, Writer};
 use super::{Changes, Ended};
 use crate::dump::{VERSION, VERSION_WITH_FIELD_EXPIRIES};
+use crate::files::reason;
 use crate::keyspace::{Everything, SavedKey, Slice, Snapshot, Transaction, Use, Walk, records};
 use crate::scripting::functions::Library;
 use crate::values::Sink;
@@ -28,8 +29,8 @@ const RECORDS_BYTES: usize = 64 << 10;
 pub struct Plan {
     /// Whether it becomes a snapshot or the base of a log.
     pub purpose: Purpose,
-    /// The file to replace.
-    pub target: Target,
+    /// Where it goes.
+    pub destination: Destination,
     /// The options of the RDB format; `None` for a base in the format of the log.
     pub form: Option<Form>,
     /// Which facts about the use of keys are saved (LRU or LFU).
@@ -46,6 +47,24 @@ pub struct Plan {
     pub taken_bytes: usize,
 }
 
+/// Where a snapshot goes.
+#[derive(Clone, Debug)]
+pub enum Destination {
+    /// Into a file that it replaces.
+    File(Target),
+    /// Into an empty file without a name.
+    Nameless(Arc<File>),
+}
+
+/// The parts of a snapshot that a client wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// All keys.
+    pub data: bool,
+    /// The libraries of functions.
+    pub functions: bool,
+}
+
 /// The purpose of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -53,6 +72,8 @@ pub enum Purpose {
     Snapshot,
     /// The base of a log.
     Base,
+    /// A snapshot for a client that has asked for one. It saves nothing.
+    Export,
 }
 
 /// A snapshot that has begun and must be written.
@@ -110,20 +131,27 @@ impl Job {
         walk: &mut Walk<impl DerefMut<Target = Transaction<'a>>>,
         mut goes_on: impl FnMut(usize) -> bool,
     ) -> Ended {
-        let target = self.plan.target.clone();
         let mut is_abandoned = false;
-        let replaced = target.replace(|file| match self.write_to(file, walk, &mut goes_on) {
+        let destination = self.plan.destination.clone();
+        let mut write = |file: &mut File| match self.write_to(file, walk, &mut goes_on) {
             Ok(()) => Ok(()),
             Err(Stop::Error(error)) => Err(error),
             Err(Stop::Abandoned) => {
                 is_abandoned = true;
                 Err(io::ErrorKind::Interrupted.into())
             }
-        });
+        };
+        let written = match destination {
+            Destination::File(target) => target.replace(write),
+            Destination::Nameless(file) => file
+                .try_clone()
+                .and_then(|mut file| write(&mut file))
+                .map_err(|error| format!("Write error on a snapshot for a client: {}", reason(&error))),
+        };
         // Drop what is left, so that it is no longer preserved.
         let mut rest = Slice::default();
         while walk.take_slice(&mut self.snapshot, &mut rest) {}
-        match replaced {
+        match written {
             Ok(()) => Ended::Saved,
             Err(_) if is_abandoned => Ended::Abandoned,
             Err(why) => {
@@ -202,6 +230,30 @@ impl Job {
         output.write()?;
         Ok(())
     }
+}
+
+/// A snapshot without keys, with these libraries of functions.
+pub(crate) fn functions_alone(libraries: &[Arc<Library>], form: Form, now_s: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write_functions(&mut bytes, libraries, form, now_s).expect("memory takes all that is written");
+    bytes
+}
+
+fn write_functions(
+    output: &mut Vec<u8>,
+    libraries: &[Arc<Library>],
+    form: Form,
+    now_s: u64,
+) -> io::Result<()> {
+    let mut writer = Writer::begin(output, form, VERSION);
+    writer.auxiliary(b"redis-ver", crate::REDIS_VERSION.as_bytes())?;
+    writer.auxiliary(b"redis-bits", itoa::Buffer::new().format(usize::BITS).as_bytes())?;
+    writer.auxiliary(b"ctime", itoa::Buffer::new().format(now_s).as_bytes())?;
+    for library in libraries {
+        writer.function_library(&library.code)?;
+    }
+    writer.finish()?;
+    Ok(())
 }
 
 /// A file of requests that is being written.

@@ -23,8 +23,8 @@ use crate::config::SavePoint;
 use crate::keyspace::{Everything, Transaction, Walk};
 
 pub(crate) use aof::Aof;
-pub(crate) use file::{Target, WriterNumber, tidy_up_after_the_dead};
-pub(crate) use job::{Job, Plan, Purpose};
+pub(crate) use file::{Target, WriterNumber, nameless, tidy_up_after_the_dead};
+pub(crate) use job::{Destination, Job, Plan, Purpose, Wanted, functions_alone};
 pub(crate) use loading::{Conflicts, LoadReport, Loaded, Loading, Running, load, load_from, verify};
 
 /// How long automatic saving pauses after a failed snapshot. Redis: `CONFIG_BGSAVE_RETRY_DELAY`.

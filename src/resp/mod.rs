@@ -15,6 +15,7 @@ pub mod tree;
 
 pub(crate) use reply::Nested;
 pub use reply::{Reply, Sent};
+pub(crate) use request::words;
 pub use request::{Limits, OwnedRequest, ProtocolError, Request, RequestReader};
 
 /// The version of the protocol that a connection speaks; HELLO chooses it.

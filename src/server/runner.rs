@@ -54,7 +54,7 @@ pub(super) struct Runner<C> {
     /// sees the end of its connection is no longer known, unless a fault delays its last request.
     _registration: Registration,
     pub(super) carrier: C,
-    conversation: Conversation,
+    pub(super) conversation: Conversation,
     /// How often in a row there was more to read at once.
     reads: u32,
 }
@@ -146,7 +146,11 @@ impl<C: Carrier> Runner<C> {
             }
         }
         // A client that sends nothing more may still take its replies.
-        self.drain().await
+        self.drain().await?;
+        match self.conversation.session.export.take() {
+            Some(wanted) => self.send_snapshot(wanted).await,
+            None => Ok(()),
+        }
     }
 
     /// Does what must be done before the next request is executed.
@@ -496,7 +500,7 @@ impl<C: Carrier> Runner<C> {
 
     /// Writes the replies to the socket, in one write if it takes them at once. What it does not take waits,
     /// and the client may send more; but for a client that has not authenticated, this waits.
-    async fn flush(&mut self) -> io::Result<()> {
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
         let instance = &self.conversation.instance;
         if !instance.reply_gate.is_open() || !instance.is_settled() {
             self.may_answer().await?;
@@ -561,7 +565,7 @@ impl<C: Carrier> Runner<C> {
     }
 
     /// Waits until the client has taken all its output.
-    async fn drain(&mut self) -> io::Result<()> {
+    pub(super) async fn drain(&mut self) -> io::Result<()> {
         poll_fn(|context| {
             if !self.is_writing() {
                 return Poll::Ready(Ok(()));
