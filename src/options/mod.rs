@@ -12,7 +12,7 @@ mod help;
 mod loading;
 mod suggestions;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use crate::REDIS_VERSION;
 use crate::commands::facts::lookup::Renamed;
 use crate::config::Config;
+use crate::dump::CHECKSUM;
 use crate::files::{self, NamedFile};
 use crate::resp::OwnedRequest;
 
@@ -66,11 +67,12 @@ pub fn parse(
     environment: &[(OsString, OsString)],
 ) -> Result<Asked, String> {
     let mut arguments = arguments.into_iter();
-    let program = arguments.next().unwrap_or_default();
+    // The name by which the program was called changes nothing.
+    let _program = arguments.next();
     match arguments::read(arguments.collect()) {
         Arguments::ShortHelp => Ok(Asked::Print(help::short())),
         Arguments::Help => Ok(Asked::Print(help::long(help::columns(environment)))),
-        Arguments::Version => Ok(Asked::Print(version(Path::new(&program)))),
+        Arguments::Version => Ok(Asked::Print(version())),
         Arguments::Completions(shell) => documents::completions(help::command(), &shell).map(Asked::Print),
         Arguments::Manual => Ok(Asked::Print(documents::manual(help::command()))),
         Arguments::Serve { file, reads_input, lines } => {
@@ -150,16 +152,23 @@ fn check_log_file(config: &Config) -> Result<(), String> {
     opened.map(drop).map_err(wrong)
 }
 
-/// The version, in the form of the server by whose name the program was called.
-fn version(program: &Path) -> String {
-    let like = |name: &str| {
-        format!("{name} server v={REDIS_VERSION} sha=00000000:0 malloc=libc bits={} build=0\n", usize::BITS)
+/// The version, in one line under whatever name the program was called. The second half has the form of
+/// redis-server's: tools read the version from there.
+fn version() -> String {
+    let features = match (cfg!(feature = "etcd"), cfg!(feature = "postgres")) {
+        (true, true) => "; etcd, postgres",
+        (true, false) => "; etcd",
+        (false, true) => "; postgres",
+        (false, false) => "",
     };
-    match program.file_name().and_then(OsStr::to_str) {
-        Some("redis-server") => like("Redis"),
-        Some("valkey-server") => like("Valkey"),
-        _ => help::command().render_version(),
-    }
+    let (own, commit) = (env!("CARGO_PKG_VERSION"), env!("KEYFAST_COMMIT"));
+    let sha = if commit == "unknown" { "00000000" } else { commit };
+    let build = CHECKSUM.checksum(format!("{own} {commit}{features}").as_bytes());
+    format!(
+        "keyfast {own} ({commit}{features}) Redis server v={REDIS_VERSION} sha={sha}:0 malloc=libc bits={} \
+         build={build:016x}\n",
+        usize::BITS
+    )
 }
 
 #[cfg(test)]
@@ -194,15 +203,17 @@ mod tests {
     }
 
     #[test]
-    fn the_version_has_the_form_of_the_program_that_was_called() {
-        for (program, expected) in [
-            ("/usr/bin/redis-server", format!("Redis server v={REDIS_VERSION} ")),
-            ("valkey-server", format!("Valkey server v={REDIS_VERSION} ")),
-            ("./keyfast", "keyfast ".to_owned()),
-        ] {
-            let arguments = [program, "--version"].map(OsString::from);
-            let Asked::Print(text) = parse(arguments, &[]).unwrap() else { panic!("a text") };
-            assert!(text.starts_with(&expected) && text.ends_with('\n'), "{text}");
-        }
+    fn the_version_is_the_same_under_every_name() {
+        let said = ["/usr/bin/redis-server", "valkey-server", "./keyfast"].map(|program| {
+            let Asked::Print(text) = parse([program, "--version"].map(OsString::from), &[]).unwrap() else {
+                panic!("a text")
+            };
+            text
+        });
+        assert!(said.iter().all(|text| *text == said[0]), "{said:?}");
+        let begins = format!("keyfast {} (", env!("CARGO_PKG_VERSION"));
+        let has = format!(") Redis server v={REDIS_VERSION} sha=");
+        assert!(said[0].starts_with(&begins) && said[0].contains(&has), "{}", said[0]);
+        assert_eq!(said[0].find('\n'), Some(said[0].len() - 1), "one line");
     }
 }

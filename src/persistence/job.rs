@@ -59,7 +59,7 @@ pub enum Destination {
 /// The parts of a snapshot that a client wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// All keys.
+    /// The keys of all databases.
     pub data: bool,
     /// The libraries of functions.
     pub functions: bool,

@@ -95,7 +95,7 @@ fn serve(server: &mut Server, supervisor: &Supervisor, caller: &mut Caller) -> R
     // If the system refuses, that is logged, and the server starts all the same, as in Redis.
     let _ = server.instance.adjust_oom_score();
     let entered = server.host.runtime.enter();
-    shutdown::survive_file_size_limit().map_err(|error| format!("could not ignore SIGXFSZ: {error}"))?;
+    shutdown::survive_signals().map_err(|error| format!("could not ignore signals: {error}"))?;
     drop(entered);
     server.load()?;
     let entered = server.host.runtime.enter();

@@ -3,8 +3,9 @@
 //! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them, and
 //! [`suites`] is what TLS offers). [`runner`] is one client from its first byte to its last, a [`carrier`]
 //! moves its bytes, and [`conversation`] executes its requests. [`intake`] is its input, [`outflow`] its
-//! output, and [`buffers`] holds their memory. [`exporting`] sends snapshots to clients. [`shutdown`] ends everything in order. [`metrics`] reports to
-//! monitoring tools. The threads are the [host](crate::host)'s.
+//! output, and [`buffers`] holds their memory. [`exporting`] sends snapshots to clients.
+//! [`shutdown`] ends everything in order. [`metrics`] reports to monitoring tools. The threads are the
+//! [host](crate::host)'s.
 //!
 //! A [`Server`] is an instance with its sockets. A process may start several of them on the threads of one
 //! host, and stop them again.

@@ -34,10 +34,12 @@ pub(crate) fn signals() -> io::Result<Signals> {
     Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
 }
 
-/// Makes writes above the limit of file sizes an error, instead of a signal that ends the process. The server
-/// continues and logs the error, as on a full disk.
-pub(crate) fn survive_file_size_limit() -> io::Result<()> {
+/// Lets the process survive two signals that would end it. Redis ignores SIGHUP, too: a terminal that is
+/// closed, or a tool that has rotated the log, ends no server. Of SIGXFSZ a write above the limit of file
+/// sizes remains an error, which is logged, as on a full disk.
+pub(crate) fn survive_signals() -> io::Result<()> {
     // Once a program listens for a signal, the system never takes its default action again.
+    drop(signal(SignalKind::hangup())?);
     signal(SignalKind::from_raw(libc::SIGXFSZ)).map(|_| ())
 }
 

@@ -24,15 +24,17 @@ impl ErrorCounts {
     /// Counts an error by its text.
     #[cold]
     pub fn count(&self, text: &[u8]) {
+        // The text may be a script's, and must forge no line of INFO. Redis: `getSafeInfoString`.
         let word = text.split(|byte| *byte == b' ').next().unwrap_or_default();
-        let kind = String::from_utf8_lossy(&word[..word.len().min(KIND_BYTES_MAX)]);
+        let shown = String::from_utf8_lossy(&word[..word.len().min(KIND_BYTES_MAX)]);
+        let kind = shown.replace(['#', ':', '\n', '\r'], "_");
         self.total.fetch_add(1, Ordering::Relaxed);
         let mut counts = self.kinds.lock();
-        if counts.len() >= KINDS_MAX && !counts.contains_key(&*kind) {
+        if counts.len() >= KINDS_MAX && !counts.contains_key(&kind) {
             *counts.entry(OTHERS.to_owned()).or_default() += 1;
             return;
         }
-        *counts.entry(kind.into_owned()).or_default() += 1;
+        *counts.entry(kind).or_default() += 1;
     }
 
     /// All kinds with their counts, in the order of their names.
@@ -65,6 +67,13 @@ mod tests {
         let expected = [("", 1), ("ERR", 2), ("WRONGTYPE", 1)].map(|(kind, count)| (kind.to_owned(), count));
         assert_eq!(counts.all(), expected);
         assert_eq!(counts.total(), 4);
+    }
+
+    #[test]
+    fn a_kind_is_one_word_of_one_line() {
+        let counts = ErrorCounts::default();
+        counts.count(b"X\r\nused_memory:7 more");
+        assert_eq!(counts.all(), [("X__used_memory_7".to_owned(), 1)]);
     }
 
     #[test]

@@ -140,6 +140,16 @@ impl Client {
         Ok(length)
     }
 
+    /// Reads so many bytes.
+    #[track_caller]
+    pub(crate) fn bytes(&mut self, length: usize) -> Vec<u8> {
+        while self.received.len() < length {
+            let received = self.receive().expect("the server sends them");
+            assert!(received > 0, "the server has closed the connection after {} bytes", self.received.len());
+        }
+        self.received.drain(..length).collect()
+    }
+
     /// Whether the server closes the connection without another byte.
     pub(crate) fn is_closed(&mut self) -> bool {
         self.received.is_empty()

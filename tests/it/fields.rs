@@ -1,7 +1,10 @@
 //! Fields of hashes that end: to the millisecond when asked for, and soon enough when not.
 
+use std::thread;
+use std::time::Duration;
+
 use crate::aof::serve;
-use crate::client::{Client, request};
+use crate::client::{Client, Reply, request};
 use crate::folder::Folder;
 use crate::server::{Server, wait_until};
 
@@ -318,4 +321,67 @@ fn a_hundred_thousand_expiring_fields_delay_no_client_for_long() {
     });
     client.line("HLEN h").is(1);
     assert!(!client.line("INFO keyspace").text().contains("subexpiry"));
+}
+
+#[test]
+fn the_end_of_a_field_is_reported_whichever_command_meets_it_first() {
+    let server = Server::start_with(&["--enable-debug-command", "yes", "--notify-keyspace-events", "Eh"]);
+    let (mut client, mut listener) = (server.client(), server.client());
+    client.line("DEBUG SET-ACTIVE-EXPIRE 0").is_ok();
+    listener.line("PSUBSCRIBE __keyevent@0__:*").ignored();
+    let mut events = |client: &mut Client| {
+        let mut seen: Vec<String> = Vec::new();
+        client.line("HSET mark f v").ignored();
+        client.line("HDEL mark f").is(1);
+        loop {
+            let message = listener.reply().items();
+            let text = |at: usize| match &message[at] {
+                Reply::Bulk(bytes) => String::from_utf8(bytes.clone()).unwrap(),
+                other => panic!("{other:?}"),
+            };
+            let event = text(2).rsplit_once(':').unwrap().1.to_owned();
+            match (text(3).as_str(), event.as_str()) {
+                ("mark", "hdel") => return seen,
+                ("mark", _) => {}
+                _ => seen.push(event),
+            }
+        }
+    };
+    let commands = [
+        ("HGET h f", None),
+        ("HLEN h", None),
+        ("HSCAN h 0", None),
+        ("HSET h f 2", Some("hset")),
+        ("HSETNX h f 2", Some("hset")),
+        ("HINCRBY h f 2", Some("hincrby")),
+        ("HINCRBYFLOAT h f 2", Some("hincrbyfloat")),
+        ("HSETEX h EX 100 FIELDS 1 f v", Some("hset")),
+        ("HDEL h f", None),
+        ("HDEL h stays", Some("hdel")),
+        ("HEXPIRE h 100 FIELDS 1 f", None),
+        ("HPERSIST h FIELDS 1 f", None),
+        ("HGETDEL h FIELDS 1 f", None),
+        ("HGETEX h PERSIST FIELDS 1 f", None),
+    ];
+    for fields in [1, 3, MANY] {
+        let others: String = (1..fields).map(|number| format!(" o{number}")).collect();
+        for (line, own) in commands {
+            client.line("FLUSHALL").is_ok();
+            client.line("CONFIG RESETSTAT").is_ok();
+            let pairs = format!("f{others}").replace(' ', " 1 ");
+            client.line(&format!("HSET h stays 1 also 1 {pairs} 1")).is(2 + fields as i64);
+            client.line(&format!("HPEXPIRE h 1 FIELDS {fields} f{others}")).ignored();
+            thread::sleep(Duration::from_millis(10));
+            events(&mut client);
+            client.line(line).ignored();
+            let seen = events(&mut client);
+            assert_eq!(seen.first().map(String::as_str), Some("hexpired"), "{fields} {line}: {seen:?}");
+            let own_at = seen.iter().position(|event| Some(event.as_str()) == own);
+            assert_eq!(own_at.is_some(), own.is_some(), "{fields} {line}: {seen:?}");
+            // Each field is counted once, in time.
+            client.line("DEBUG SET-ACTIVE-EXPIRE 1").is_ok();
+            wait_until("all are freed", || client.info("expired_subkeys") == fields.to_string());
+            client.line("DEBUG SET-ACTIVE-EXPIRE 0").is_ok();
+        }
+    }
 }

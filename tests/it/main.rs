@@ -33,6 +33,7 @@ mod debugging;
 mod documents;
 mod durability;
 mod expiry;
+mod exporting;
 mod faults;
 mod fields;
 mod functions;

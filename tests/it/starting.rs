@@ -38,7 +38,12 @@ fn it_helps_and_tells_its_version() {
     }
     let version = run(&["--version"]);
     assert!(version.status.success());
-    assert_eq!(String::from_utf8_lossy(&version.stdout), format!("keyfast {}\n", env!("CARGO_PKG_VERSION")));
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    // Redis' own tests, and many tools, read the version and the libraries from such a line.
+    let begins = format!("keyfast {} (", env!("CARGO_PKG_VERSION"));
+    let redis = format!(" Redis server v={} sha=", keyfast::internals::REDIS_VERSION);
+    assert!(version.starts_with(&begins) && version.contains(&redis), "{version}");
+    assert!(version.contains(":0 malloc=libc bits=64 build=") && version.lines().count() == 1, "{version}");
 }
 
 fn widest(text: &str) -> usize {

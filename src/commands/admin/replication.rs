@@ -82,7 +82,7 @@ const REPLCONF: Command = Command {
     name: "replconf",
     arity: Arity::AtLeast(1),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY),
-    summary: "Says what the client wants of a later SYNC or PSYNC, and what it understands.",
+    summary: "Sets what a later SYNC or PSYNC of the client sends.",
     since: "3.0.0",
     complexity: "O(1)",
     is_system: true,

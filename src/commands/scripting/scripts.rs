@@ -220,7 +220,15 @@ const SCRIPT: Command = Command {
     summary: "Manages the cache of Lua scripts.",
     since: "2.6.0",
     complexity: "Depends on subcommand.",
-    subcommands: &[SCRIPT_EXISTS, SCRIPT_FLUSH, SCRIPT_HELP, SCRIPT_KILL, SCRIPT_LOAD, SCRIPT_SHOW],
+    subcommands: &[
+        SCRIPT_DEBUG,
+        SCRIPT_EXISTS,
+        SCRIPT_FLUSH,
+        SCRIPT_HELP,
+        SCRIPT_KILL,
+        SCRIPT_LOAD,
+        SCRIPT_SHOW,
+    ],
     run: Run::Subcommands,
     ..Command::DEFAULTS
 };
@@ -352,6 +360,40 @@ pub(super) fn kill(context: &Context<'_, '_>, kind: Kind, reply: Reply<'_>) -> R
         )),
         Err(Unkilled::OtherKind) => Err(busy(context.instance)),
     }
+}
+
+const SCRIPT_DEBUG: Command = Command {
+    name: "script|debug",
+    arity: Arity::Exactly(3),
+    flags: Flags::NOSCRIPT,
+    summary: "Turns the debugger of scripts off, with NO. There is none.",
+    since: "3.2.0",
+    complexity: "O(1)",
+    arguments: &[Argument::one_of(
+        "mode",
+        &[
+            Argument::pure_token("yes", "YES"),
+            Argument::pure_token("sync", "SYNC"),
+            Argument::pure_token("no", "NO"),
+        ],
+    )],
+    example: &[("SCRIPT DEBUG NO", "OK")],
+    run: Run::Server(debug),
+    ..SCRIPTING
+};
+
+fn debug(_: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let mode = request.at(2);
+    if is_word(mode, "no") {
+        return Ok(reply.ok());
+    }
+    if is_word(mode, "yes") || is_word(mode, "sync") {
+        // A tool that got OK would run the script without stopping in it.
+        return Err(Error::fixed(
+            "ERR There is no debugger of scripts: a script would run for real, at once",
+        ));
+    }
+    Err(Error::fixed("ERR Use SCRIPT DEBUG YES/SYNC/NO"))
 }
 
 const SCRIPT_HELP: Command = Command {

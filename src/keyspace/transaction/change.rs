@@ -13,6 +13,7 @@ use crate::keyspace::access::Access;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::transaction::Transaction;
 use crate::keyspace::transaction::following::changes::Extent;
+use crate::keyspace::transaction::following::losses::Loss;
 use crate::keyspace::transaction::following::records::Recorder;
 use crate::values::packed::COUNT_BYTES;
 use crate::values::pairs;
@@ -28,6 +29,8 @@ pub struct Change<'e, T> {
     now_ms: u64,
     /// How many elements were changed.
     changes: u64,
+    /// How many expired fields of a hash gave way to others.
+    expired_fields: usize,
     /// The steps for the log, if there is one.
     steps: Option<Recorder<'e>>,
     /// Whether all elements are to be removed.
@@ -40,6 +43,11 @@ pub struct Change<'e, T> {
 }
 
 impl<T: Type> Change<'_, T> {
+    /// Notes that an expired field of a hash gives way to another one, before it was freed.
+    pub fn note_expired_field(&mut self) {
+        self.expired_fields += 1;
+    }
+
     /// The collection as it is now.
     #[inline]
     pub fn view(&self) -> T::View<'_> {
@@ -167,6 +175,7 @@ impl<T: Type> Change<'_, T> {
 struct Changed<R> {
     result: R,
     changes: u64,
+    expired_fields: usize,
     /// The requests for the log, and their number.
     steps: Option<(Vec<u8>, usize)>,
     is_empty: bool,
@@ -191,6 +200,10 @@ impl Transaction<'_> {
         change: impl FnOnce(&mut Change<'_, T>) -> R,
     ) -> Result<Option<R>, WrongType> {
         let Some(now_ms) = self.moment_of::<T>(key)? else { return Ok(None) };
+        if now_ms != 0 {
+            // Their end is reported before what the command does.
+            self.free_fields(key);
+        }
         Ok(Some(self.change_at(key, event, now_ms, change)))
     }
 
@@ -219,6 +232,9 @@ impl Transaction<'_> {
         change: impl FnOnce(&mut Change<'_, T>) -> R,
     ) -> R {
         let changed = self.change_entry::<T, R>(key, now_ms, change);
+        if changed.expired_fields > 0 {
+            self.follow_loss(key, Loss::SomeFieldsExpired(changed.expired_fields));
+        }
         if changed.is_empty {
             self.remove_emptied(key);
             self.event(T::FACTS.events, event, key);
@@ -276,6 +292,9 @@ impl Transaction<'_> {
         change: impl FnOnce(&mut Change<'_, T>) -> R,
     ) -> Result<R, WrongType> {
         if let Some(now_ms) = self.moment_of::<T>(key)? {
+            if now_ms != 0 {
+                self.free_fields(key);
+            }
             return Ok(self.change_at(key, event, now_ms, change));
         }
         self.make_way(key);
@@ -339,6 +358,7 @@ impl Transaction<'_> {
             limit,
             now_ms,
             changes: 0,
+            expired_fields: 0,
             steps,
             is_emptied: false,
             second_event: None,
@@ -346,7 +366,8 @@ impl Transaction<'_> {
             of: PhantomData,
         };
         let result = change(&mut collection);
-        let Change { entry, changes, steps, is_emptied, second_event, remains, .. } = collection;
+        let Change { entry, changes, expired_fields, steps, is_emptied, second_event, remains, .. } =
+            collection;
         let is_empty = is_emptied || (T::FACTS.len)(entry.content_at(now_ms)) == 0;
         let next_ms = entry.expiring().map(|fields| fields.earliest_ms());
         let is_lock = T::FACTS.kind == HASH_KIND && entry.is_lock();
@@ -357,7 +378,7 @@ impl Transaction<'_> {
         }
         shard.changes += changes;
         self.leave_remains(remains.0, remains.1);
-        Changed { result, changes, steps, is_empty, second_event, bytes, is_lock }
+        Changed { result, changes, expired_fields, steps, is_empty, second_event, bytes, is_lock }
     }
 
     /// Reports a change, and notes its steps for the log.

@@ -28,7 +28,7 @@ fn c_files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn main() {
+pub(crate) fn build() {
     let ours = Path::new(HERE);
     let lua = ours.join("lua-5.1.5");
     println!("cargo:rerun-if-changed={HERE}");

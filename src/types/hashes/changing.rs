@@ -134,6 +134,9 @@ impl Change<'_, Hash> {
     /// field is new. A field that has expired is.
     fn insert_beside_expiries(&mut self, field: &[u8], value: &[u8], at_ms: Option<u64>) -> bool {
         let is_new = self.view().get(field).is_none();
+        if is_new && self.expiring().is_some_and(|fields| fields.get(field, 0).is_some()) {
+            self.note_expired_field();
+        }
         let limit = self.limit();
         if self.expiring_mut().is_none() {
             let fields = packed::count(self.packed()) + usize::from(self.pair(field).is_none());
