@@ -1,7 +1,7 @@
 //! What administrators ask of a server: the [`server`] as a whole, its parameters ([`config`]), users
 //! ([`acl`]) and files ([`saving`]), snapshots for other tools ([`replication`]), what it says about itself
-//! ([`info`], [`introspection`], [`memory`], [`latency`], [`slow`], [`hot_keys`]), and how durable a change is
-//! ([`waiting`]).
+//! ([`info`], [`introspection`], [`memory`], [`latency`], [`slow`], [`hot_keys`]), and how durable a change
+//! is ([`waiting`]).
 
 pub(crate) mod acl;
 pub(crate) mod config;
