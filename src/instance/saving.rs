@@ -13,8 +13,8 @@ use crate::config::EVICTION_POLICIES;
 use crate::keyspace::{Busy, Everything, Transaction, Use};
 use crate::persistence::rdb::Form;
 use crate::persistence::{
-    Changes, Conflicts, Ended, Job, Loaded, Plan, Purpose, Running, Target, load, tidy_up_after_the_dead,
-    verify,
+    Changes, Conflicts, Ended, Job, Loaded, Purpose, Running, SnapshotPlan, Target, load,
+    tidy_up_after_the_dead, verify,
 };
 
 /// Why nothing was saved.
@@ -36,7 +36,7 @@ impl Instance {
         is_in_background: bool,
     ) -> Option<Job> {
         let plan = self.plan(Purpose::Snapshot, self.snapshot_target(), true, is_in_background);
-        let job = self.persistence.begin(tx, plan)?;
+        let job = self.persistence.begin_snapshot(tx, plan)?;
         self.warn_of_turned_clock("snapshot");
         Some(job)
     }
@@ -82,14 +82,14 @@ impl Instance {
         target: Target,
         is_rdb: bool,
         is_in_background: bool,
-    ) -> Plan {
+    ) -> SnapshotPlan {
         let policy = EVICTION_POLICIES[self.config.maxmemory_policy.get()];
         let use_kept = match policy.rsplit('-').next() {
             Some("lru") => Use::Idle,
             Some("lfu") => Use::Frequency,
             _ => Use::Omitted,
         };
-        Plan {
+        SnapshotPlan {
             purpose,
             target,
             form: is_rdb.then(|| Form {

@@ -95,7 +95,7 @@ impl Server {
         instance.load_users()?;
         if let Some(settings) = Settings::of(&instance.config)? {
             let remote = Arc::new(Remote::new(settings));
-            runtime.spawn(remote::run(Arc::clone(&remote)));
+            runtime.spawn(remote::serve_requests(Arc::clone(&remote)));
             runtime.spawn(remote::answer_questions(Arc::clone(&remote)));
             runtime.spawn(remote::exchange_news(Arc::clone(&remote), Arc::clone(&instance)));
             // It is set here only.
@@ -133,7 +133,7 @@ impl Server {
             // No client is there yet that could hold the keys.
             let tx = keyspace.begin_all(database).map_err(|_| "the data set is locked".to_owned())?;
             let walk = tx.walk().map_err(|_| "the data set is locked".to_owned())?;
-            walk.for_each_key(|key| keys += usize::from(remote.settings.places.has(key)));
+            walk.for_each_key(|key| keys += usize::from(remote.settings.store_keys.has(key)));
         }
         if keys > 0 {
             remote.set_leftovers();

@@ -2,7 +2,7 @@
 
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
-use crate::scripting::running::{Kind, Unkilled};
+use crate::scripting::running::{ScriptKind, Unkilled};
 use crate::scripting::{Callable, Digest, Interpreter, Invocation, Known};
 
 use crate::commands::args::is_word;
@@ -139,7 +139,7 @@ fn run_text(
     instance.scripting.with(|interpreter| {
         // Compiling is part of the run: it takes time, too, and SCRIPT KILL may come before the script has
         // begun. With a run of its own for each of the two, that kill would end with the first one.
-        let _run = instance.scripting.running.begin(context.session.began);
+        let _run = instance.scripting.running.begin_script(context.session.began);
         let known = match interpreter.script_of(text) {
             Some(known) => known,
             None => define(interpreter, text, false)?,
@@ -160,7 +160,7 @@ fn run_known(
     let keys = key_count(request)?;
     instance.scripting.with(|interpreter| {
         let known = interpreter.script(&digest).ok_or(NO_SCRIPT)?;
-        let _run = instance.scripting.running.begin(context.session.began);
+        let _run = instance.scripting.running.begin_script(context.session.began);
         run_script(context, interpreter, known, keys, is_read_only, request, reply)
     })
 }
@@ -338,11 +338,11 @@ const SCRIPT_KILL: Command = Command {
 };
 
 fn kill_script(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    kill(context, Kind::Script, reply)
+    kill(context, ScriptKind::Script, reply)
 }
 
 /// Kills the running script or function, if it is of this kind.
-pub(super) fn kill(context: &Context<'_, '_>, kind: Kind, reply: Reply<'_>) -> Result {
+pub(super) fn kill(context: &Context<'_, '_>, kind: ScriptKind, reply: Reply<'_>) -> Result {
     match context.instance.scripting.running.kill(kind) {
         Ok(()) => Ok(reply.ok()),
         Err(Unkilled::NotRunning) => Err(Error::fixed("NOTBUSY No scripts in execution right now.")),
@@ -384,7 +384,7 @@ mod tests {
     /// Kills the script of this thread, once, as another client does when the script is declared to be slow.
     fn kill_when_slow() {
         if let Some(running) = RUNNING.take() {
-            KILLED.set(Some(running.kill(Kind::Script)));
+            KILLED.set(Some(running.kill(ScriptKind::Script)));
         }
     }
 

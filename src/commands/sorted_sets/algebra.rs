@@ -56,7 +56,7 @@ const ZUNION: Command = Command {
 
 fn zunion(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let operation = Operation::parse(tx, request, 1, Operator::Union, "zunion")?;
-    let mut result = operation.run();
+    let mut result = operation.combine();
     result.sort();
     Ok(reply_members(result.len(), result.iter(), operation.with_scores, reply))
 }
@@ -91,7 +91,7 @@ const ZUNIONSTORE: Command = Command {
 };
 
 fn zunionstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let result = Operation::parse(tx, request, 2, Operator::Union, "zunionstore")?.run();
+    let result = Operation::parse(tx, request, 2, Operator::Union, "zunionstore")?.combine();
     Ok(reply.count(store(tx, request.at(1), "zunionstore", result)))
 }
 
@@ -121,7 +121,7 @@ const ZINTER: Command = Command {
 
 fn zinter(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let operation = Operation::parse(tx, request, 1, Operator::Intersection, "zinter")?;
-    let mut result = operation.run();
+    let mut result = operation.combine();
     result.sort();
     Ok(reply_members(result.len(), result.iter(), operation.with_scores, reply))
 }
@@ -155,7 +155,7 @@ const ZINTERSTORE: Command = Command {
 };
 
 fn zinterstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let result = Operation::parse(tx, request, 2, Operator::Intersection, "zinterstore")?.run();
+    let result = Operation::parse(tx, request, 2, Operator::Intersection, "zinterstore")?.combine();
     Ok(reply.count(store(tx, request.at(1), "zinterstore", result)))
 }
 
@@ -217,7 +217,7 @@ const ZDIFF: Command = Command {
 
 fn zdiff(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let operation = Operation::parse(tx, request, 1, Operator::Difference, "zdiff")?;
-    let mut result = operation.run();
+    let mut result = operation.combine();
     result.sort();
     Ok(reply_members(result.len(), result.iter(), operation.with_scores, reply))
 }
@@ -250,6 +250,6 @@ const ZDIFFSTORE: Command = Command {
 };
 
 fn zdiffstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let result = Operation::parse(tx, request, 2, Operator::Difference, "zdiffstore")?.run();
+    let result = Operation::parse(tx, request, 2, Operator::Difference, "zdiffstore")?.combine();
     Ok(reply.count(store(tx, request.at(1), "zdiffstore", result)))
 }

@@ -314,7 +314,7 @@ fn write_all(file: &mut File, rest: &mut &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Manifest, Place};
+    use super::super::{AofPlace, Manifest};
     use super::*;
 
     #[test]
@@ -342,7 +342,7 @@ mod tests {
             synced_at,
             has_failed: false,
         };
-        let place = Place { root: "/".into(), directory: "/nosuch".into(), name: b"log".to_vec() };
+        let place = AofPlace { root: "/".into(), directory: "/nosuch".into(), name: b"log".to_vec() };
         writer.write(b"before the cut");
         assert_eq!(aof.report().bytes, 14);
         // The rewrite begins, and ends before the writer is awake.

@@ -259,7 +259,7 @@ impl<'a> Unpacker<'a> {
     /// Reads one value with everything in it.
     fn value(&mut self) -> Result<Value> {
         loop {
-            let mut value = match self.begin()? {
+            let mut value = match self.read_head()? {
                 Begun::Whole(value) => value,
                 Begun::Array(length) => {
                     let table = self.call.lua.create_table()?;
@@ -330,7 +330,7 @@ impl<'a> Unpacker<'a> {
     }
 
     /// Reads a value, or the length of the array or map that begins here.
-    fn begin(&mut self) -> Result<Begun> {
+    fn read_head(&mut self) -> Result<Begun> {
         self.call.work(1)?;
         let [kind] = self.bytes()?;
         if self.slots + 1 > STACK_SLOTS_MAX {
