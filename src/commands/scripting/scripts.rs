@@ -50,13 +50,9 @@ const EVAL: Command = Command {
         ("GET mykey", "\"Hello\""),
     ],
     may_replicate: true,
-    run: Run::Server(eval),
+    run: Run::Server(|context, request, reply| run_text(context, request, false, reply)),
     ..SCRIPTING
 };
-
-fn eval(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    run_text(context, request, false, reply)
-}
 
 const EVAL_RO: Command = Command {
     name: "eval_ro",
@@ -70,60 +66,35 @@ const EVAL_RO: Command = Command {
     complexity: "Depends on the script that is executed.",
     arguments: &[Argument::string("script"), NUMKEYS, SCRIPT_KEYS, ARGS],
     example: &[("EVAL_RO \"return redis.call('get', KEYS[1])\" 1 mykey", "(nil)")],
-    run: Run::Server(eval_ro),
+    run: Run::Server(|context, request, reply| run_text(context, request, true, reply)),
     ..SCRIPTING
 };
 
-fn eval_ro(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    run_text(context, request, true, reply)
-}
-
 const EVALSHA: Command = Command {
     name: "evalsha",
-    arity: Arity::AtLeast(3),
-    flags: FLAGS,
-    keys: KEYS,
-    scope: Scope::Script,
     code: Code::Digest,
     summary: "Runs a cached Lua script, given its SHA-1.",
-    since: "2.6.0",
-    complexity: "Depends on the script that is executed.",
     arguments: &[Argument::string("sha1"), NUMKEYS, SCRIPT_KEYS, ARGS],
     example: &[
         ("SCRIPT LOAD \"return 1\"", "\"e0e1f9fabfc9d4800c877a703b823ac0578ff8db\""),
         ("EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0", "(integer) 1"),
     ],
-    may_replicate: true,
-    run: Run::Server(evalsha),
-    ..SCRIPTING
+    run: Run::Server(|context, request, reply| run_known(context, request, false, reply)),
+    ..EVAL
 };
-
-fn evalsha(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    run_known(context, request, false, reply)
-}
 
 const EVALSHA_RO: Command = Command {
     name: "evalsha_ro",
-    arity: Arity::AtLeast(3),
-    flags: FLAGS.and(Flags::READONLY),
-    keys: READ_KEYS,
-    scope: Scope::Script,
     code: Code::Digest,
     summary: "Runs a cached Lua script that only reads data, given its SHA-1.",
-    since: "7.0.0",
-    complexity: "Depends on the script that is executed.",
     arguments: &[Argument::string("sha1"), NUMKEYS, SCRIPT_KEYS, ARGS],
     example: &[(
         "EVALSHA_RO ffffffffffffffffffffffffffffffffffffffff 0",
         "(error) NOSCRIPT No matching script. Please use EVAL.",
     )],
-    run: Run::Server(evalsha_ro),
-    ..SCRIPTING
+    run: Run::Server(|context, request, reply| run_known(context, request, true, reply)),
+    ..EVAL_RO
 };
-
-fn evalsha_ro(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    run_known(context, request, true, reply)
-}
 
 const NO_SCRIPT: Error = Error::fixed("NOSCRIPT No matching script. Please use EVAL.");
 
@@ -410,7 +381,8 @@ mod tests {
         let mut tx = instance.keyspace.begin_all(0).expect("nothing is in its way");
         let mut context = Context { instance: &instance, session: &mut session, tx: &mut tx };
         let mut out = Vec::new();
-        let error = eval(&mut context, request, Reply::new(&mut out, Protocol::Resp2)).map(|_| ()).err();
+        let error =
+            run_text(&mut context, request, false, Reply::new(&mut out, Protocol::Resp2)).map(|_| ()).err();
 
         assert_eq!(KILLED.get(), Some(Ok(())));
         let text = error.map(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
