@@ -1,9 +1,9 @@
 //! Ends long work whose result no client waits for any more.
 //!
-//! [`run`] runs the work; loops that may be long call [`check`] now and then. If the result is no longer
-//! wanted, `check` unwinds the stack up to `run`, as a panic would, but without a message. So only work that
-//! owns all that it changes may run like this: what it leaves half done is thrown away with it. Elsewhere
-//! `check` does nothing.
+//! [`while_wanted`] runs the work; loops that may be long call [`check`] now and then. If the result is no
+//! longer wanted, `check` unwinds the stack up to `while_wanted`, as a panic would, but without a message. So
+//! only work that owns all that it changes may run like this: what it leaves half done is thrown away with
+//! it. Elsewhere `check` does nothing.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -36,7 +36,7 @@ thread_local! {
 /// # Errors
 ///
 /// [`Cancelled`]
-pub(crate) fn run<T>(
+pub(crate) fn while_wanted<T>(
     is_wanted: impl FnMut() -> bool + 'static,
     work: impl FnOnce() -> T,
 ) -> Result<T, Cancelled> {
@@ -105,16 +105,16 @@ mod tests {
             times -= 1;
             times > 0
         };
-        assert_eq!(run(is_wanted, check_for_ever), Err(Cancelled));
-        assert_eq!(run(|| true, || (0..10_000).for_each(|_| check())), Ok(()));
+        assert_eq!(while_wanted(is_wanted, check_for_ever), Err(Cancelled));
+        assert_eq!(while_wanted(|| true, || (0..10_000).for_each(|_| check())), Ok(()));
         // Nothing is left of the work: this ends by itself.
-        assert_eq!(run(|| false, || 7), Ok(7));
+        assert_eq!(while_wanted(|| false, || 7), Ok(7));
         (0..10_000).for_each(|_| check());
     }
 
     #[test]
     fn a_fault_of_the_work_stays_one() {
-        let failed = catch_unwind(|| run(|| true, || panic!("a fault")));
+        let failed = catch_unwind(|| while_wanted(|| true, || panic!("a fault")));
         assert!(failed.is_err() && LEFT.get() == 0);
     }
 }

@@ -23,7 +23,7 @@ use crate::resp::{Protocol, Reply, Sent};
 
 /// How listeners name channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ChannelKind {
     /// By their names (SUBSCRIBE).
     Channel,
     /// By patterns (PSUBSCRIBE).
@@ -33,7 +33,7 @@ pub enum Kind {
 }
 
 /// All kinds, in the order in which a client is notified of the end of its subscriptions.
-pub(crate) const KINDS: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
+pub(crate) const KINDS: [ChannelKind; 3] = [ChannelKind::Channel, ChannelKind::Pattern, ChannelKind::Shard];
 
 /// A table that once had this number of names keeps room for them.
 const NAMES_KEPT_MIN: usize = 1024;
@@ -80,14 +80,14 @@ impl Register {
 
     fn get_or_insert(
         &mut self,
-        kind: Kind,
+        kind: ChannelKind,
         hash: u64,
         new: Listeners,
         hash_of: impl Fn(&Listeners) -> u64,
     ) -> &mut Listeners {
         if self.tables.is_empty() {
             // A message is matched with all patterns, so they are better off together.
-            let tables = if kind == Kind::Pattern { 1 } else { TABLES };
+            let tables = if kind == ChannelKind::Pattern { 1 } else { TABLES };
             self.tables = (0..tables).map(|_| HashTable::new()).collect();
         }
         let at = self.table_of(hash);
@@ -127,13 +127,13 @@ pub struct Subscriptions {
 }
 
 /// Bytes that a name takes. A pattern that is ready to be matched has up to four for each of its own.
-fn bytes_of(kind: Kind, name: &[u8]) -> usize {
-    if kind == Kind::Pattern { name.len() * 5 } else { name.len() }
+fn bytes_of(kind: ChannelKind, name: &[u8]) -> usize {
+    if kind == ChannelKind::Pattern { name.len() * 5 } else { name.len() }
 }
 
 impl Subscriptions {
     /// How many subscriptions of a kind there are.
-    pub fn count(&self, kind: Kind) -> usize {
+    pub fn count(&self, kind: ChannelKind) -> usize {
         self.names[kind as usize].len()
     }
 
@@ -150,7 +150,7 @@ impl Subscriptions {
 
     /// Adds one; returns whether it is new. The client [listens](PubSub::listen) a little later, so that it
     /// can be sent the confirmation before the first message.
-    pub fn add(&mut self, kind: Kind, name: &[u8]) -> bool {
+    pub fn add(&mut self, kind: ChannelKind, name: &[u8]) -> bool {
         let is_new = self.names[kind as usize].insert(name.into());
         if is_new {
             self.total += 1;
@@ -160,7 +160,7 @@ impl Subscriptions {
     }
 
     /// Removes one; returns whether it was there.
-    fn remove(&mut self, kind: Kind, name: &[u8]) -> bool {
+    fn remove(&mut self, kind: ChannelKind, name: &[u8]) -> bool {
         let was_there = self.names[kind as usize].remove(name);
         if was_there {
             self.total -= 1;
@@ -176,22 +176,24 @@ impl Subscriptions {
 
     /// The count in the reply to a change of subscriptions of a kind: channels and patterns are counted
     /// together, sharded channels apart.
-    pub fn told(&self, kind: Kind) -> usize {
+    pub fn told(&self, kind: ChannelKind) -> usize {
         match kind {
-            Kind::Shard => self.count(Kind::Shard),
-            Kind::Channel | Kind::Pattern => self.count(Kind::Channel) + self.count(Kind::Pattern),
+            ChannelKind::Shard => self.count(ChannelKind::Shard),
+            ChannelKind::Channel | ChannelKind::Pattern => {
+                self.count(ChannelKind::Channel) + self.count(ChannelKind::Pattern)
+            }
         }
     }
 
     /// All subscriptions of a kind.
-    pub fn names(&self, kind: Kind) -> impl ExactSizeIterator<Item = &[u8]> {
+    pub fn names(&self, kind: ChannelKind) -> impl ExactSizeIterator<Item = &[u8]> {
         self.names[kind as usize].iter().map(|name| &**name)
     }
 }
 
 /// A message to listeners of one kind, in each version of the protocol, made when it is first needed.
 struct Message<'a> {
-    kind: Kind,
+    kind: ChannelKind,
     /// The channel or the pattern.
     name: &'a [u8],
     parts: &'a [&'a [u8]],
@@ -201,7 +203,7 @@ struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    fn new(kind: Kind, name: &'a [u8], parts: &'a [&'a [u8]]) -> Message<'a> {
+    fn new(kind: ChannelKind, name: &'a [u8], parts: &'a [&'a [u8]]) -> Message<'a> {
         Message { kind, name, parts, encoded: [None, None], kept: [None, None] }
     }
 
@@ -246,7 +248,7 @@ pub struct Letter {
     /// The name that the receiver listens to, and the message.
     text: Arc<[u8]>,
     name_bytes: usize,
-    kind: Kind,
+    kind: ChannelKind,
     /// Whether it is the first one of its message.
     is_first: bool,
 }
@@ -275,8 +277,14 @@ impl PubSub {
     /// Lets a client listen if it `may`; returns whether it may. This is asked under the lock that is held
     /// while [`listeners_refused`](Self::listeners_refused) looks: a permission that is taken away is seen
     /// here, or the listener is seen there.
-    pub fn listen(&self, kind: Kind, name: &[u8], client: &Arc<Client>, may: impl FnOnce() -> bool) -> bool {
-        let pattern = (kind == Kind::Pattern).then(|| Box::new(Pattern::owned(name)));
+    pub fn listen(
+        &self,
+        kind: ChannelKind,
+        name: &[u8],
+        client: &Arc<Client>,
+        may: impl FnOnce() -> bool,
+    ) -> bool {
+        let pattern = (kind == ChannelKind::Pattern).then(|| Box::new(Pattern::owned(name)));
         let (hash, new) =
             (self.hash(name), Listeners { name: name.into(), clients: BTreeMap::new(), pattern });
         let mut listeners = self.listeners.lock();
@@ -295,7 +303,7 @@ impl PubSub {
     /// Ends one subscription; returns whether the client had it.
     pub fn unsubscribe(
         &self,
-        kind: Kind,
+        kind: ChannelKind,
         name: &[u8],
         client: &Client,
         subscriptions: &mut Subscriptions,
@@ -318,14 +326,14 @@ impl PubSub {
     }
 
     /// Sends a message to all listeners of a channel, or of a sharded channel. Returns how many there are.
-    pub fn publish(&self, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
+    pub fn publish(&self, kind: ChannelKind, channel: &[u8], message: &[u8]) -> usize {
         self.for_receivers(kind, channel, message, |client, message| message.send_to(client))
     }
 
     /// The same for a message that is sent later: `keep` gets a letter to each receiver.
     pub fn write_letters(
         &self,
-        kind: Kind,
+        kind: ChannelKind,
         channel: &[u8],
         message: &[u8],
         mut keep: impl FnMut(Letter),
@@ -359,7 +367,7 @@ impl PubSub {
     /// Calls `post` for each client that a message is for. Returns how many there are.
     fn for_receivers(
         &self,
-        kind: Kind,
+        kind: ChannelKind,
         channel: &[u8],
         message: &[u8],
         mut post: impl FnMut(&Arc<Client>, &mut Message<'_>),
@@ -374,16 +382,16 @@ impl PubSub {
             count += staying.inspect(|client| post(client, &mut message)).count();
         };
         if let Some(of_channel) = listeners[kind as usize].get(hash, channel) {
-            let word: &[u8] = if kind == Kind::Shard { b"smessage" } else { b"message" };
+            let word: &[u8] = if kind == ChannelKind::Shard { b"smessage" } else { b"message" };
             post_to(of_channel, kind, channel, &[word, channel, message]);
         }
-        if kind == Kind::Channel {
-            for of_pattern in listeners[Kind::Pattern as usize].iter() {
+        if kind == ChannelKind::Channel {
+            for of_pattern in listeners[ChannelKind::Pattern as usize].iter() {
                 if let Some(pattern) =
                     of_pattern.pattern.as_deref().filter(|pattern| pattern.matches(channel))
                 {
                     let parts: [&[u8]; 4] = [b"pmessage", pattern.bytes(), channel, message];
-                    post_to(of_pattern, Kind::Pattern, pattern.bytes(), &parts);
+                    post_to(of_pattern, ChannelKind::Pattern, pattern.bytes(), &parts);
                 }
             }
         }
@@ -393,7 +401,7 @@ impl PubSub {
     /// Clients that listen to something for which `is_refused`.
     pub fn listeners_refused(
         &self,
-        mut is_refused: impl FnMut(Kind, &[u8], &Client) -> bool,
+        mut is_refused: impl FnMut(ChannelKind, &[u8], &Client) -> bool,
     ) -> Vec<Arc<Client>> {
         let mut refused: BTreeMap<u64, Arc<Client>> = BTreeMap::new();
         let listeners = self.listeners.lock();
@@ -408,18 +416,18 @@ impl PubSub {
     }
 
     /// How many channels or patterns have listeners.
-    pub fn count(&self, kind: Kind) -> usize {
+    pub fn count(&self, kind: ChannelKind) -> usize {
         self.listeners.lock()[kind as usize].len
     }
 
     /// How many clients listen to a channel.
-    pub fn listeners(&self, kind: Kind, name: &[u8]) -> usize {
+    pub fn listeners(&self, kind: ChannelKind, name: &[u8]) -> usize {
         let hash = self.hash(name);
         self.listeners.lock()[kind as usize].get(hash, name).map_or(0, |of_name| of_name.clients.len())
     }
 
     /// The channels that have listeners, and that match a pattern if there is one.
-    pub fn names(&self, kind: Kind, pattern: Option<&[u8]>) -> Names {
+    pub fn names(&self, kind: ChannelKind, pattern: Option<&[u8]>) -> Names {
         let pattern = pattern.map(|pattern| Pattern::new(pattern, false));
         let mut names = Names::default();
         self.for_each_name(kind, |name| {
@@ -432,7 +440,7 @@ impl PubSub {
 
     /// Calls `see` for each name that has listeners. Other clients listen and publish meanwhile: a name that
     /// has listeners from the beginning to the end is seen once, and one that gets or loses them may be.
-    fn for_each_name(&self, kind: Kind, mut see: impl FnMut(&[u8])) {
+    fn for_each_name(&self, kind: ChannelKind, mut see: impl FnMut(&[u8])) {
         let mut copies = Names::default();
         for at in 0..TABLES {
             copies.clear();
@@ -461,17 +469,17 @@ mod tests {
         let (client, mut subscriptions) = (&registration.client, Subscriptions::default());
         let name = |number: usize| format!("channel:{number}").into_bytes();
         for number in 0..CHANNELS {
-            subscriptions.add(Kind::Channel, &name(number));
-            assert!(pubsub.listen(Kind::Channel, &name(number), client, || true));
+            subscriptions.add(ChannelKind::Channel, &name(number));
+            assert!(pubsub.listen(ChannelKind::Channel, &name(number), client, || true));
         }
-        assert_eq!(pubsub.count(Kind::Channel), CHANNELS);
-        assert_eq!(pubsub.names(Kind::Channel, None).iter().len(), CHANNELS);
-        assert_eq!(pubsub.names(Kind::Channel, Some(b"*:7?")).iter().len(), 10);
-        assert!(pubsub.listen(Kind::Channel, &name(7), client, || true));
-        assert_eq!(pubsub.count(Kind::Channel), CHANNELS, "it listened already");
-        assert_eq!(pubsub.names(Kind::Shard, None).iter().len(), 0);
+        assert_eq!(pubsub.count(ChannelKind::Channel), CHANNELS);
+        assert_eq!(pubsub.names(ChannelKind::Channel, None).iter().len(), CHANNELS);
+        assert_eq!(pubsub.names(ChannelKind::Channel, Some(b"*:7?")).iter().len(), 10);
+        assert!(pubsub.listen(ChannelKind::Channel, &name(7), client, || true));
+        assert_eq!(pubsub.count(ChannelKind::Channel), CHANNELS, "it listened already");
+        assert_eq!(pubsub.names(ChannelKind::Shard, None).iter().len(), 0);
         let mut seen = 0;
-        pubsub.for_each_name(Kind::Channel, |_| {
+        pubsub.for_each_name(ChannelKind::Channel, |_| {
             assert!(pubsub.listeners.try_lock().is_some(), "other clients wait");
             if seen == 0 {
                 pubsub.leave(client, &mut subscriptions);
@@ -479,6 +487,9 @@ mod tests {
             seen += 1;
         });
         assert!((1..CHANNELS / 10).contains(&seen), "{seen} names were copied at once");
-        assert_eq!((pubsub.count(Kind::Channel), pubsub.listeners(Kind::Channel, &name(1))), (0, 0));
+        assert_eq!(
+            (pubsub.count(ChannelKind::Channel), pubsub.listeners(ChannelKind::Channel, &name(1))),
+            (0, 0)
+        );
     }
 }

@@ -373,7 +373,7 @@ impl Session {
         if let Some(called) = &mut self.called
             && !called.tally.is_empty()
         {
-            statistics.settle(&mut called.tally, std::mem::take(&mut called.took));
+            statistics.add_tally(&mut called.tally, std::mem::take(&mut called.took));
         }
     }
 

@@ -16,7 +16,7 @@
 //! on, and a notification that may concern a value in a reply follows that reply. The reply to a write is
 //! sent only when all notifications about it are in their receivers' mail.
 
-mod news;
+mod invalidation;
 mod prefixes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_set};
@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use crate::clients::{Client, Clients};
 use crate::keyspace::{Effect, Interest};
 use crate::resp::{Protocol, Reply, Sent};
-use news::News;
+use invalidation::Invalidation;
 pub(crate) use prefixes::Overlap;
 use prefixes::check_overlap;
 
@@ -340,16 +340,16 @@ impl Tracking {
                 continue;
             }
             let all: Vec<&[u8]> = concerned.iter().map(|(key, _)| *key).collect();
-            let mut news = News::of(&all);
+            let mut invalidation = Invalidation::of(&all);
             for tracker in numbers.iter().filter_map(|number| table.trackers.get(number)) {
                 if !tracker.options.spares_own {
-                    tracker.tell(&mut news, by, clients);
+                    tracker.tell(&mut invalidation, by, clients);
                     continue;
                 }
                 let others = concerned.iter().filter(|(_, by)| *by != Some(tracker.client.id));
                 let others: Vec<&[u8]> = others.map(|(key, _)| *key).collect();
                 if !others.is_empty() {
-                    tracker.tell(&mut News::of(&others), by, clients);
+                    tracker.tell(&mut Invalidation::of(&others), by, clients);
                 }
             }
         }
@@ -404,12 +404,12 @@ impl Table {
     /// Notifies the readers of a key that it has changed, except the one that is spared.
     fn invalidate(&mut self, key: &[u8], spared: Option<u64>, by: Option<u64>, clients: &Clients) {
         let keys = [key];
-        let mut news = News::of(&keys);
+        let mut invalidation = Invalidation::of(&keys);
         for number in self.take_readers(key) {
             let Some(tracker) = self.trackers.get_mut(&number) else { continue };
             tracker.keys.remove(key);
             if !tracker.options.spares_own || spared != Some(tracker.client.id) {
-                tracker.tell(&mut news, by, clients);
+                tracker.tell(&mut invalidation, by, clients);
             }
         }
     }
@@ -417,10 +417,10 @@ impl Table {
     /// Notifies every tracking client that all keys have changed.
     fn flush(&mut self, by: Option<u64>, clients: &Clients) {
         let mut read = std::mem::take(&mut self.abandoned);
-        let mut news = News::of_all();
+        let mut invalidation = Invalidation::of_all();
         for (number, tracker) in &mut self.trackers {
             read.push((*number, std::mem::take(&mut tracker.keys).into_iter()));
-            tracker.tell(&mut news, by, clients);
+            tracker.tell(&mut invalidation, by, clients);
         }
         let (readers, keys) = (std::mem::take(&mut self.readers), std::mem::take(&mut self.keys));
         self.items = 0;
@@ -473,12 +473,12 @@ impl Table {
 
 impl Tracker {
     /// Notifies the client, or the one that it redirects to.
-    fn tell(&self, news: &mut News<'_>, by: Option<u64>, clients: &Clients) {
+    fn tell(&self, invalidation: &mut Invalidation<'_>, by: Option<u64>, clients: &Clients) {
         let is_answered_first = by == Some(self.client.id);
         if self.options.redirect == 0 {
             // In RESP2 a client could not distinguish a notification from a reply.
             if self.client.protocol() == Protocol::Resp3 {
-                self.client.send_news(news.encoded(Protocol::Resp3), is_answered_first);
+                self.client.send_news(invalidation.encoded(Protocol::Resp3), is_answered_first);
             }
             return;
         }
@@ -489,7 +489,7 @@ impl Tracker {
         let protocol = receiver.protocol();
         if protocol == Protocol::Resp3 || receiver.is_listening() {
             let is_own = receiver.id == self.client.id;
-            receiver.send_news(news.encoded(protocol), is_answered_first && is_own);
+            receiver.send_news(invalidation.encoded(protocol), is_answered_first && is_own);
         }
     }
 

@@ -8,7 +8,7 @@ use super::session::Session;
 use super::{Result, Stop};
 
 /// Runs a script.
-pub(super) fn run(session: &mut Session, file: &Path) -> Result<()> {
+pub(super) fn run_script(session: &mut Session, file: &Path) -> Result<()> {
     let script = match fs::read(file) {
         Ok(script) => script,
         Err(error) => {

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use super::options::{Options, Output};
 use super::quoting::{write_json, write_quoted, write_quoted_json};
-use super::replies::{Kind, Message};
+use super::replies::{Aggregate, Message};
 
 /// Prints a reply and what follows it.
 pub(super) fn write_reply(out: &mut impl Write, reply: &Message, options: &Options) -> io::Result<()> {
@@ -56,10 +56,10 @@ fn write_standard(out: &mut impl Write, reply: &Message, indent: &mut Vec<u8>) -
         Message::Nil => out.write_all(b"(nil)"),
         Message::Boolean(truth) => write!(out, "({truth})"),
         Message::Many(kind, members) if members.is_empty() => out.write_all(match kind {
-            Kind::Array => b"(empty array)",
-            Kind::Map => b"(empty hash)",
-            Kind::Set => b"(empty set)",
-            Kind::Push => b"(empty push)",
+            Aggregate::Array => b"(empty array)",
+            Aggregate::Map => b"(empty hash)",
+            Aggregate::Set => b"(empty set)",
+            Aggregate::Push => b"(empty push)",
         }),
         Message::Many(kind, members) => write_members(out, *kind, members, indent),
     }
@@ -67,14 +67,14 @@ fn write_standard(out: &mut impl Write, reply: &Message, indent: &mut Vec<u8>) -
 
 fn write_members(
     out: &mut impl Write,
-    kind: Kind,
+    kind: Aggregate,
     members: &[Message],
     indent: &mut Vec<u8>,
 ) -> io::Result<()> {
     let (step, mark) = match kind {
-        Kind::Map => (2, '#'),
-        Kind::Set => (1, '~'),
-        Kind::Array | Kind::Push => (1, ')'),
+        Aggregate::Map => (2, '#'),
+        Aggregate::Set => (1, '~'),
+        Aggregate::Array | Aggregate::Push => (1, ')'),
     };
     let width = (members.len() / step).to_string().len();
     let outer_bytes = indent.len();
@@ -103,8 +103,8 @@ fn write_members(
 fn takes_several_lines(mut reply: &Message) -> bool {
     loop {
         reply = match reply {
-            Message::Many(Kind::Map, members) if members.len() == 2 => &members[1],
-            Message::Many(kind, members) if *kind != Kind::Map && members.len() == 1 => &members[0],
+            Message::Many(Aggregate::Map, members) if members.len() == 2 => &members[1],
+            Message::Many(kind, members) if *kind != Aggregate::Map && members.len() == 1 => &members[0],
             Message::Many(_, members) => return !members.is_empty(),
             _ => return false,
         };
@@ -130,7 +130,7 @@ pub(super) fn write_raw(out: &mut impl Write, reply: &Message, delimiter: &[u8])
             for (number, member) in members.iter().enumerate() {
                 match (kind, number) {
                     (_, 0) => {}
-                    (Kind::Map, odd) if odd % 2 == 1 => out.write_all(b" ")?,
+                    (Aggregate::Map, odd) if odd % 2 == 1 => out.write_all(b" ")?,
                     _ => out.write_all(delimiter)?,
                 }
                 write_raw(out, member, delimiter)?;
@@ -179,7 +179,7 @@ fn write_as_json(out: &mut impl Write, reply: &Message, output: Output) -> io::R
         Message::Integer(integer) => write!(out, "{integer}"),
         Message::Boolean(truth) => write!(out, "{truth}"),
         Message::Many(kind, members) => {
-            let is_map = *kind == Kind::Map;
+            let is_map = *kind == Aggregate::Map;
             out.write_all(if is_map { b"{" } else { b"[" })?;
             for (number, member) in members.iter().enumerate() {
                 let is_key = is_map && number % 2 == 0;

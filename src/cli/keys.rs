@@ -6,7 +6,7 @@ use std::thread;
 
 use super::options::{Measure, Output};
 use super::quoting::{shown, write_quoted};
-use super::replies::{Kind, Message};
+use super::replies::{Aggregate, Message};
 use super::session::Session;
 use super::terminal::{Shown, complain, is_terminal};
 use super::{Result, Stop, say};
@@ -59,7 +59,7 @@ impl Scan {
             complain(why);
             Stop::Exit(1)
         };
-        let Message::Many(Kind::Array, parts) = session.must_ask(&command, "SCAN")? else {
+        let Message::Many(Aggregate::Array, parts) = session.must_ask(&command, "SCAN")? else {
             return Err(wrong("Non ARRAY response from SCAN!"));
         };
         match <[Message; 2]>::try_from(parts) {

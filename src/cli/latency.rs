@@ -64,7 +64,7 @@ fn interval(session: &Session, default: Duration) -> Duration {
 }
 
 /// Measures PING: for ever on a terminal, otherwise once for the interval.
-pub(super) fn run(session: &mut Session) -> Result<()> {
+pub(super) fn measure_ping(session: &mut Session) -> Result<()> {
     let interval = interval(session, INTERVAL);
     let output = session.options.output;
     let begin = Instant::now();
@@ -85,7 +85,7 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
 }
 
 /// Measures PING for ever, and begins a new line after each interval.
-pub(super) fn run_history(session: &mut Session) -> Result<()> {
+pub(super) fn measure_history(session: &mut Session) -> Result<()> {
     let interval = interval(session, HISTORY_INTERVAL);
     let output = session.options.output;
     loop {
@@ -145,7 +145,7 @@ const COLOURS: [u8; 19] =
 const LINES_BETWEEN_LEGENDS: usize = 20;
 
 /// Shows how many measurements fall into each range: one line of colours per interval.
-pub(super) fn run_spectrum(session: &mut Session) -> Result<()> {
+pub(super) fn draw_spectrum(session: &mut Session) -> Result<()> {
     let interval = interval(session, INTERVAL);
     for line in 0_usize.. {
         let begin = Instant::now();
@@ -196,7 +196,7 @@ fn write_spectrum(out: &mut impl Write, counts: &[usize]) -> io::Result<()> {
 }
 
 /// Measures for so many seconds how long this machine pauses a busy program. No server on it can be faster.
-pub(super) fn run_intrinsic(seconds: u64) -> Result<()> {
+pub(super) fn measure_intrinsic(seconds: u64) -> Result<()> {
     let time = Duration::from_secs(seconds);
     let begin = Instant::now();
     let (mut longest, mut runs) = (Duration::ZERO, 0_u64);

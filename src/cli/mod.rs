@@ -111,16 +111,16 @@ pub fn run(arguments: Vec<Vec<u8>>) -> ExitCode {
 
 fn obey(session: &mut Session) -> Result<()> {
     match &session.options.mode {
-        Mode::Commands if session.options.command.is_empty() => repl::run(session),
+        Mode::Commands if session.options.command.is_empty() => repl::run_lines(session),
         Mode::Commands => run_arguments(session),
         Mode::Eval(file) => {
             let file = file.clone();
             session.must_connect()?;
-            eval::run(session, &file)
+            eval::run_script(session, &file)
         }
         Mode::Pipe => {
             session.must_connect()?;
-            pipe::run(session)
+            pipe::send_input(session)
         }
         Mode::Scan => {
             session.must_connect()?;
@@ -133,7 +133,7 @@ fn obey(session: &mut Session) -> Result<()> {
         }
         Mode::Stat => {
             session.must_connect()?;
-            stat::run(session)
+            stat::print_figures(session)
         }
         Mode::Hot => {
             session.must_connect()?;
@@ -141,17 +141,17 @@ fn obey(session: &mut Session) -> Result<()> {
         }
         Mode::Latency => {
             session.must_connect()?;
-            latency::run(session)
+            latency::measure_ping(session)
         }
         Mode::LatencyHistory => {
             session.must_connect()?;
-            latency::run_history(session)
+            latency::measure_history(session)
         }
         Mode::LatencySpectrum => {
             session.must_connect()?;
-            latency::run_spectrum(session)
+            latency::draw_spectrum(session)
         }
-        Mode::IntrinsicLatency(seconds) => latency::run_intrinsic(*seconds),
+        Mode::IntrinsicLatency(seconds) => latency::measure_intrinsic(*seconds),
     }
 }
 

@@ -39,7 +39,7 @@ struct Counts {
 }
 
 /// Sends standard input to the server.
-pub(super) fn run(session: &mut Session) -> Result<()> {
+pub(super) fn send_input(session: &mut Session) -> Result<()> {
     let mark: [u8; MARK_BYTES] = std::array::from_fn(|_| fastrand::u8(..));
     let patience = session.options.pipe_timeout;
     let Some(connection) = session.take_connection() else { return Err(Stop::Lost) };

@@ -42,7 +42,7 @@ enum Flow {
 }
 
 /// Reads and runs commands until the input ends.
-pub(super) fn run(session: &mut Session) -> Result<()> {
+pub(super) fn run_lines(session: &mut Session) -> Result<()> {
     let is_at_terminal = io::stdin().is_terminal();
     session.become_interactive(is_at_terminal);
     session.connect()?;

@@ -37,12 +37,12 @@ pub(super) enum Message {
     Bulk(Vec<u8>),
     Verbatim(Vec<u8>),
     BigNumber(Vec<u8>),
-    Many(Kind, Vec<Message>),
+    Many(Aggregate, Vec<Message>),
 }
 
 /// The kinds of nested replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Aggregate {
     Array,
     Map,
     Set,
@@ -64,7 +64,7 @@ pub(super) struct Decoder {
 }
 
 struct Open {
-    kind: Kind,
+    kind: Aggregate,
     members: Vec<Message>,
     /// Members that have not arrived yet.
     missing: u64,
@@ -72,7 +72,7 @@ struct Open {
 
 enum Piece {
     Whole(Message),
-    Begin(Kind, u64),
+    Begin(Aggregate, u64),
 }
 
 type Decoded<T> = Result<T, String>;
@@ -158,10 +158,10 @@ impl Decoder {
         let line = &self.input[self.consumed..][..line_bytes];
         let (kind, number) = (line[0], &line[1..line_bytes - 2]);
         let begin = match kind {
-            b'*' => Some((Kind::Array, 1)),
-            b'%' => Some((Kind::Map, 2)),
-            b'~' => Some((Kind::Set, 1)),
-            b'>' => Some((Kind::Push, 1)),
+            b'*' => Some((Aggregate::Array, 1)),
+            b'%' => Some((Aggregate::Map, 2)),
+            b'~' => Some((Aggregate::Set, 1)),
+            b'>' => Some((Aggregate::Push, 1)),
             _ => None,
         };
         let piece = match (begin, kind) {
@@ -344,9 +344,9 @@ mod tests {
     fn everything() -> Message {
         let map = vec![
             Message::Integer(1),
-            Message::Many(Kind::Array, vec![Message::Integer(2)]),
+            Message::Many(Aggregate::Array, vec![Message::Integer(2)]),
             Message::Integer(1),
-            Message::Many(Kind::Set, vec![Message::Many(Kind::Array, Vec::new())]),
+            Message::Many(Aggregate::Set, vec![Message::Many(Aggregate::Array, Vec::new())]),
         ];
         let members = vec![
             bulk("a\r\n"),
@@ -360,10 +360,10 @@ mod tests {
             Message::Verbatim("he".into()),
             Message::Nil,
             Message::Nil,
-            Message::Many(Kind::Map, map),
-            Message::Many(Kind::Push, vec![bulk("")]),
+            Message::Many(Aggregate::Map, map),
+            Message::Many(Aggregate::Push, vec![bulk("")]),
         ];
-        Message::Many(Kind::Array, members)
+        Message::Many(Aggregate::Array, members)
     }
 
     #[test]

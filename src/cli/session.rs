@@ -14,7 +14,7 @@ use super::connection::{Connection, Failure};
 use super::format::{write_invalidated, write_raw, write_reply};
 use super::help::{self, Help};
 use super::options::{Options, Output, Wanted};
-use super::replies::{Kind, Message};
+use super::replies::{Aggregate, Message};
 use super::terminal::{Shown, complain, is_terminal};
 use super::{Result, Stop, say};
 
@@ -253,7 +253,7 @@ impl Session {
         loop {
             let connection = self.connection.as_mut().ok_or(Failure::Closed)?;
             let reply = connection.receive(self.interrupt.as_mut())?;
-            let Message::Many(Kind::Push, members) = &reply else { return Ok(reply) };
+            let Message::Many(Aggregate::Push, members) = &reply else { return Ok(reply) };
             match pushes {
                 Pushes::AsReplies => return Ok(reply),
                 Pushes::Confirming(command) => {
@@ -273,7 +273,7 @@ impl Session {
     fn print_push(&self, push: &Message) -> io::Result<()> {
         let mut out = Shown::new(BufWriter::new(io::stdout().lock()), is_terminal());
         match push.members() {
-            [Message::Bulk(kind), Message::Many(Kind::Array, keys)]
+            [Message::Bulk(kind), Message::Many(Aggregate::Array, keys)]
                 if kind == b"invalidate" && self.options.output == Output::Standard =>
             {
                 write_invalidated(&mut out, keys)?;

@@ -13,7 +13,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const LINES_BETWEEN_HEADINGS: u64 = 20;
 
 /// Prints a line of figures at each interval, for ever.
-pub(super) fn run(session: &mut Session) -> Result<()> {
+pub(super) fn print_figures(session: &mut Session) -> Result<()> {
     let interval = if session.options.interval.is_zero() { INTERVAL } else { session.options.interval };
     let mut commands_before = None;
     for line in 0_u64.. {

@@ -111,7 +111,7 @@ impl LongRequests {
 
 impl LongRequest {
     /// Notes that it has got a thread.
-    pub fn run(&mut self) {
+    pub fn note_thread(&mut self) {
         self.stage = Stage::running(&self.permit.all);
     }
 
@@ -184,7 +184,7 @@ mod tests {
             (totals.waiting, totals.running, totals.reply_bytes, totals.refused)
         };
         assert_eq!(counts(&all), (1, 0, 150, 1));
-        first.run();
+        first.note_thread();
         assert_eq!(counts(&all), (0, 1, 150, 1));
         let permit = first.end(40);
         assert_eq!((counts(&all), client.footprint.bytes()), ((0, 0, 40, 1), before));

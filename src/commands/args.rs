@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::keyspace::Transaction;
 use crate::resp::Request;
 use crate::resp::number::parse_integer;
 
@@ -99,6 +100,32 @@ pub(crate) fn last(request: Request<'_>) -> Result<Timeout<'_>> {
 pub(crate) fn database(argument: &[u8], databases: usize) -> Result<usize> {
     let number = i32::try_from(integer(argument)?).map_err(|_| Error::NOT_A_SHORT_INTEGER)?;
     usize::try_from(number).ok().filter(|number| *number < databases).ok_or(Error::NO_SUCH_DATABASE)
+}
+
+/// How an argument counts time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TimeUnit {
+    /// Milliseconds of its unit.
+    ms: i64,
+    /// Whether it counts from now on, rather than from 1970.
+    is_relative: bool,
+}
+
+impl TimeUnit {
+    /// Seconds from now on.
+    pub(super) const SECONDS: TimeUnit = TimeUnit { ms: 1000, is_relative: true };
+    /// Milliseconds from now on.
+    pub(super) const MILLISECONDS: TimeUnit = TimeUnit { ms: 1, is_relative: true };
+    /// Seconds since 1970.
+    pub(super) const UNIX_SECONDS: TimeUnit = TimeUnit { ms: 1000, is_relative: false };
+    /// Milliseconds since 1970.
+    pub(super) const UNIX_MILLISECONDS: TimeUnit = TimeUnit { ms: 1, is_relative: false };
+
+    /// The moment of a time in this unit, in milliseconds since 1970; `None` if it is too far in the future.
+    pub(super) fn moment_ms(self, tx: &Transaction<'_>, amount: i64) -> Option<i64> {
+        let amount_ms = amount.checked_mul(self.ms)?;
+        if self.is_relative { tx.expiry_in_ms(amount_ms) } else { Some(amount_ms) }
+    }
 }
 
 /// Whether an argument is this word, in any case.

@@ -1,9 +1,9 @@
 //! The commands, and how a request finds its own.
 //!
 //! A family is a folder, as in the documentation of Redis. Each file has one constant for each command, its
-//! handler beneath it and their list on top; [`FAMILIES`] is the list of these lists. [`facts`] says what a
-//! command is and finds it by its name, [`error`] and [`args`] serve the handlers, and [`execution`] is the
-//! one way in which all of them are run.
+//! handler beneath it and their list on top; [`FAMILIES`] is the list of these lists. A twin (RPUSH of LPUSH)
+//! names only what differs. [`facts`] says what a command is and finds it by its name, [`error`] and [`args`]
+//! serve the handlers, and [`execution`] is the one way in which all of them are run.
 
 pub(crate) mod args;
 pub(crate) mod error;

@@ -5,7 +5,7 @@ use std::iter::once;
 use super::reads_much;
 use crate::glob::{REGISTERED_BYTES_MAX, TooLong};
 use crate::instance::Instance;
-use crate::pubsub::Kind;
+use crate::pubsub::ChannelKind;
 use crate::resp::{Reply, Request, Sent};
 use crate::session::{Replies, Session};
 
@@ -42,7 +42,7 @@ const SUBSCRIBE: Command = Command {
 };
 
 fn subscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    listen(context, Kind::Channel, "subscribe", request, reply)
+    listen(context, ChannelKind::Channel, "subscribe", request, reply)
 }
 
 const PSUBSCRIBE: Command = Command {
@@ -63,7 +63,7 @@ fn psubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<
     if request.from(1).any(|pattern| pattern.len() > REGISTERED_BYTES_MAX) {
         return Err(TooLong.into());
     }
-    listen(context, Kind::Pattern, "psubscribe", request, reply)
+    listen(context, ChannelKind::Pattern, "psubscribe", request, reply)
 }
 
 const SSUBSCRIBE: Command = Command {
@@ -86,12 +86,12 @@ fn ssubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<
         // Redis refuses it in a transaction, unlike SUBSCRIBE and PSUBSCRIBE.
         return Err(Error::fixed("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
     }
-    listen(context, Kind::Shard, "ssubscribe", request, reply)
+    listen(context, ChannelKind::Shard, "ssubscribe", request, reply)
 }
 
 fn listen(
     context: &mut Context<'_, '_>,
-    kind: Kind,
+    kind: ChannelKind,
     verb: &str,
     request: Request<'_>,
     reply: Reply<'_>,
@@ -103,7 +103,7 @@ fn listen(
         // The whole request was judged before the first name. The user may have been changed since.
         let may = || {
             let user = &session.user;
-            user.is_unrestricted() || check_channels(&user.grants(), once(name), kind == Kind::Pattern)
+            user.is_unrestricted() || check_channels(&user.grants(), once(name), kind == ChannelKind::Pattern)
         };
         if is_new && !context.instance.pubsub.listen(kind, name, &session.client, may) {
             // As if the user had been changed a moment later.
@@ -151,7 +151,7 @@ const UNSUBSCRIBE: Command = Command {
 };
 
 fn unsubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    end_listening(context, Kind::Channel, "unsubscribe", request, reply)
+    end_listening(context, ChannelKind::Channel, "unsubscribe", request, reply)
 }
 
 const PUNSUBSCRIBE: Command = Command {
@@ -168,7 +168,7 @@ const PUNSUBSCRIBE: Command = Command {
 };
 
 fn punsubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    end_listening(context, Kind::Pattern, "punsubscribe", request, reply)
+    end_listening(context, ChannelKind::Pattern, "punsubscribe", request, reply)
 }
 
 const SUNSUBSCRIBE: Command = Command {
@@ -186,12 +186,12 @@ const SUNSUBSCRIBE: Command = Command {
 };
 
 fn sunsubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    end_listening(context, Kind::Shard, "sunsubscribe", request, reply)
+    end_listening(context, ChannelKind::Shard, "sunsubscribe", request, reply)
 }
 
 fn end_listening(
     context: &mut Context<'_, '_>,
-    kind: Kind,
+    kind: ChannelKind,
     verb: &str,
     request: Request<'_>,
     reply: Reply<'_>,
@@ -230,7 +230,7 @@ const PUBLISH: Command = Command {
 };
 
 fn publish(instance: &Instance, session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.count(instance.publish(session, Kind::Channel, request.at(1), request.at(2))))
+    Ok(reply.count(instance.publish(session, ChannelKind::Channel, request.at(1), request.at(2))))
 }
 
 const SPUBLISH: Command = Command {
@@ -250,7 +250,7 @@ const SPUBLISH: Command = Command {
 };
 
 fn spublish(instance: &Instance, session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.count(instance.publish(session, Kind::Shard, request.at(1), request.at(2))))
+    Ok(reply.count(instance.publish(session, ChannelKind::Shard, request.at(1), request.at(2))))
 }
 
 const PUBSUB: Command = Command {
@@ -287,7 +287,7 @@ const PUBSUB_CHANNELS: Command = Command {
 };
 
 fn channels(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    list_channels(context, Kind::Channel, request, reply)
+    list_channels(context, ChannelKind::Channel, request, reply)
 }
 
 const PUBSUB_SHARDCHANNELS: Command = Command {
@@ -304,17 +304,17 @@ const PUBSUB_SHARDCHANNELS: Command = Command {
 };
 
 fn shard_channels(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    list_channels(context, Kind::Shard, request, reply)
+    list_channels(context, ChannelKind::Shard, request, reply)
 }
 
 fn list_channels(
     context: &mut Context<'_, '_>,
-    kind: Kind,
+    kind: ChannelKind,
     request: Request<'_>,
     reply: Reply<'_>,
 ) -> Result {
     if request.len() > 3 {
-        let name = if kind == Kind::Shard { "pubsub|shardchannels" } else { "pubsub|channels" };
+        let name = if kind == ChannelKind::Shard { "pubsub|shardchannels" } else { "pubsub|channels" };
         return Err(Error::wrong_arity(name));
     }
     let names = context.instance.pubsub.names(kind, request.get(2));
@@ -335,7 +335,7 @@ const PUBSUB_NUMSUB: Command = Command {
 };
 
 fn listeners(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(count_listeners(context, Kind::Channel, request, reply))
+    Ok(count_listeners(context, ChannelKind::Channel, request, reply))
 }
 
 const PUBSUB_SHARDNUMSUB: Command = Command {
@@ -352,10 +352,15 @@ const PUBSUB_SHARDNUMSUB: Command = Command {
 };
 
 fn shard_listeners(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(count_listeners(context, Kind::Shard, request, reply))
+    Ok(count_listeners(context, ChannelKind::Shard, request, reply))
 }
 
-fn count_listeners(context: &Context<'_, '_>, kind: Kind, request: Request<'_>, reply: Reply<'_>) -> Sent {
+fn count_listeners(
+    context: &Context<'_, '_>,
+    kind: ChannelKind,
+    request: Request<'_>,
+    reply: Reply<'_>,
+) -> Sent {
     let channels = request.from(2);
     let pubsub = &context.instance.pubsub;
     reply.array_of(0..channels.len() * 2, |at, reply| match (request.at(2 + at / 2), at % 2) {
@@ -377,7 +382,7 @@ const PUBSUB_NUMPAT: Command = Command {
 };
 
 fn patterns(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.count(context.instance.pubsub.count(Kind::Pattern)))
+    Ok(reply.count(context.instance.pubsub.count(ChannelKind::Pattern)))
 }
 
 const PUBSUB_HELP: Command =

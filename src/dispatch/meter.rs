@@ -100,7 +100,7 @@ impl Meter<'_> {
 
     /// Notes that a command is about to run. Returns whether it is tallied.
     #[inline]
-    pub(super) fn begin(
+    pub(super) fn begin_command(
         &mut self,
         registered: &Registered,
         session: &mut Session,
@@ -109,7 +109,7 @@ impl Meter<'_> {
         // The time that it takes to free keys is not shared.
         let is_tallied = self.is_tallying && !self.is_short() && is_brief(registered, &request);
         if !is_tallied {
-            self.settle();
+            self.count_tallied();
             session.began = self.mark;
             if registered.command.scope != Scope::Script {
                 // It may read the counts.
@@ -119,7 +119,8 @@ impl Meter<'_> {
         is_tallied
     }
 
-    /// Notes that a brief command has run without [`begin`](Self::begin), and how long its reply is.
+    /// Notes that a brief command has run without [`begin_command`](Self::begin_command), and how long its
+    /// reply is.
     #[inline(always)]
     pub(super) fn end_plain(
         &mut self,
@@ -147,7 +148,7 @@ impl Meter<'_> {
         if reply_bytes > SMALL_BYTES_MAX {
             self.end(registered, session, *request, reply_bytes);
         } else if !self.tally.add(registered.number) {
-            self.settle();
+            self.count_tallied();
             let _ = self.tally.add(registered.number);
         }
     }
@@ -183,16 +184,16 @@ impl Meter<'_> {
 
     /// Ends the batch.
     pub fn finish(&mut self, session: &mut Session) {
-        self.settle();
+        self.count_tallied();
         session.count_called(&self.instance.statistics);
         self.instance.stir();
     }
 
     /// Divides the time since the mark among the commands that were tallied, if there are any.
-    fn settle(&mut self) {
+    fn count_tallied(&mut self) {
         if !self.tally.is_empty() {
             let took = self.advance(Instant::now());
-            self.instance.statistics.settle(&mut self.tally, took);
+            self.instance.statistics.add_tally(&mut self.tally, took);
         }
     }
 

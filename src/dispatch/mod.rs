@@ -26,7 +26,7 @@ use crate::commands::facts::{Result, Run, Scope, Taken};
 use crate::commands::testing::faults::{Fate, strike};
 use crate::commands::transactions::{ended, queue, refused};
 use crate::engine::all_keys;
-use crate::engine::memory::{NotBegun, Unfinished, begin};
+use crate::engine::memory::{NotBegun, Unfinished, begin_transaction};
 use crate::engine::remote::{self, NotAnswered};
 use crate::engine::unlocked_reads::Copies;
 use crate::instance::Instance;
@@ -68,7 +68,7 @@ impl Plan {
     ) -> Plan {
         let command = finder.find(request.name());
         let key = command.and_then(|registered| registered.command.only_key_in(request));
-        let key = key.filter(|key| !remote.settings.places.has(key));
+        let key = key.filter(|key| !remote.settings.store_keys.has(key));
         Plan { command, spot: key.map(|key| KeyLocation::of(keyspace.hash(key))) }
     }
 
@@ -260,7 +260,7 @@ fn execute_any(
     }
     let result = match admitted {
         Ok(registered) => {
-            let is_tallied = meter.begin(registered, session, request);
+            let is_tallied = meter.begin_command(registered, session, request);
             let ran = begin_and_run(instance, session, registered.command, request, spot, out);
             let result = match ran {
                 Ok(result) => result,
@@ -323,7 +323,7 @@ fn begin_and_run(
     out: &mut Vec<u8>,
 ) -> std::result::Result<Result<()>, Wait> {
     if let Some(remote) = instance.remote.get() {
-        match place(&remote.settings.places, instance.keyspace.databases(), session, command, request) {
+        match place(&remote.settings.store_keys, instance.keyspace.databases(), session, command, request) {
             Ok(Home::Memory) => {}
             Ok(Home::Store(keys)) => {
                 return run_in_store((instance, remote), session, command, request, keys, out);
@@ -362,7 +362,7 @@ fn run_in_memory(
             NotBegun::Busy => Ok(Err(busy(instance))),
             NotBegun::Contended(contention) => Err(Wait::Contention(contention)),
         };
-        let mut begun = match begin(instance, session, command, request, spot) {
+        let mut begun = match begin_transaction(instance, session, command, request, spot) {
             Ok(begun) => begun,
             Err(why) => return refuse(why),
         };
@@ -384,7 +384,7 @@ fn run_in_memory(
         }
         let reply = Reply::new(out, session.protocol);
         let result = match Copies::of(instance, command, &begun.tx, request, session.long.is_some()) {
-            Some(copies) => copies.run(command, instance, session, &mut begun.tx, request, reply),
+            Some(copies) => copies.run_unlocked(command, instance, session, &mut begun.tx, request, reply),
             None => run(command, instance, session, &mut begun.tx, request, reply, None),
         }
         .map(|_sent| ());
@@ -541,7 +541,7 @@ fn run_ahead(
     if !matches!(command.run, Run::Read(_) | Run::Write(_)) {
         return None;
     }
-    match place(&remote.settings.places, instance.keyspace.databases(), session, command, request) {
+    match place(&remote.settings.store_keys, instance.keyspace.databases(), session, command, request) {
         Ok(Home::Store(keys)) => {
             remote::run_ahead((instance, remote), session, command, request, keys, beside)
         }
@@ -607,7 +607,7 @@ mod tests {
     use crate::commands::known;
     use crate::config::Config;
     use crate::instance::Hooks;
-    use crate::pubsub::Kind;
+    use crate::pubsub::ChannelKind;
     use crate::resp::OwnedRequest;
 
     /// A server without sockets, and one client of it.
@@ -660,7 +660,8 @@ mod tests {
         let request = OwnedRequest::of_line(b"EXEC").expect("a line");
         let (request, command) =
             (request.request().expect("a request"), find(own_names(), b"exec").expect("EXEC").command);
-        let mut begun = begin(instance, session, command, request, None).expect("nothing is in its way");
+        let mut begun =
+            begin_transaction(instance, session, command, request, None).expect("nothing is in its way");
         let mut out = Vec::new();
         let reply = Reply::new(&mut out, session.protocol);
         let result = run(command, instance, session, &mut begun.tx, request, reply, None);
@@ -763,7 +764,7 @@ mod tests {
         assert!(own.contains("$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n"), "{own}");
         assert!(!mail(&listener).is_empty());
         session.may_not_wait = true;
-        assert_eq!(instance.publish(&mut session, Kind::Channel, b"c", b"m"), 1);
+        assert_eq!(instance.publish(&mut session, ChannelKind::Channel, b"c", b"m"), 1);
         session.may_not_wait = false;
         say(&instance, &mut listener, &["UNSUBSCRIBE c"]);
         let request = OwnedRequest::of_line(b"EXEC").expect("a line");

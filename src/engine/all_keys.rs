@@ -72,7 +72,7 @@ pub(crate) fn execute(
     hidden: impl FnOnce(usize) -> Result<usize>,
     out: &mut Vec<u8>,
 ) -> std::result::Result<Result<()>, NotAnswered> {
-    let question = match question(remote.settings.places.has_all(), session, command, request) {
+    let question = match question(remote.settings.store_keys.has_all(), session, command, request) {
         Ok(question) => question,
         Err(error) => return Ok(Err(error)),
     };

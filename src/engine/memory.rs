@@ -57,7 +57,7 @@ impl From<NotNow> for NotBegun {
 /// # Errors
 ///
 /// [`NotBegun`]
-pub(crate) fn begin<'a>(
+pub(crate) fn begin_transaction<'a>(
     instance: &'a Instance,
     session: &mut Session,
     command: &Command,

@@ -261,7 +261,7 @@ impl StoreRequest<'_, '_> {
                 return Ok(Some(AttemptResult::of(reply)));
             }
         }
-        let ran = match self.run(session, rows, fences)? {
+        let ran = match self.run_in_turn(session, rows, fences)? {
             Ok(ran) => ran,
             Err(error) => return Ok(Some(AttemptResult::failed(error))),
         };
@@ -390,7 +390,9 @@ impl StoreRequest<'_, '_> {
         let ran = match self.wants_rows(session) {
             true => Ran::nothing(rows.len()),
             // An error about the request, or about a row that was really read.
-            false => self.run(session, &rows, fences).map_err(Err)?.map_err(|error| Ok(Err(error)))?,
+            false => {
+                self.run_in_turn(session, &rows, fences).map_err(Err)?.map_err(|error| Ok(Err(error)))?
+            }
         };
         if let Err(error) = &ran.reply
             && error.as_bytes().starts_with(KILLED)
@@ -539,7 +541,7 @@ impl StoreRequest<'_, '_> {
         Some(seen)
     }
 
-    fn run(
+    fn run_in_turn(
         &self,
         session: &mut Session,
         rows: &[Arc<Row>],

@@ -82,7 +82,7 @@ impl Copies {
     ///
     /// Those of the command.
     #[cold]
-    pub(crate) fn run(
+    pub(crate) fn run_unlocked(
         self,
         command: &'static Command,
         instance: &Instance,
@@ -99,8 +99,9 @@ impl Copies {
         let mut copies = self.scratch.keyspace.begin_alone(tx.database());
         let before = counts(&copies);
         let wanted = is_wanted(session);
-        let handled =
-            cancel::run(wanted, || handle(command, instance, session, &mut copies, request, reply, None));
+        let handled = cancel::while_wanted(wanted, || {
+            handle(command, instance, session, &mut copies, request, reply, None)
+        });
         let sent = handled.unwrap_or_else(|Cancelled| {
             session.is_closing = true;
             session.long.iter_mut().for_each(|long| long.was_cancelled = true);
@@ -157,7 +158,7 @@ mod tests {
     use crate::commands::facts::{Amount, Context, KeyFlags, KeySpec, Run};
     use crate::commands::known;
     use crate::config::Config;
-    use crate::engine::memory::begin;
+    use crate::engine::memory::begin_transaction;
     use crate::instance::Hooks;
     use crate::keyspace::Expiry;
     use crate::resp::OwnedRequest;
@@ -192,15 +193,17 @@ mod tests {
             tx.put(b"k", &vec![b'v'; bytes], Expiry::Never);
         };
         put(LONG_TEXT_BYTES - 1);
-        let begun = begin(&instance, &mut session, LOOK, request, None).expect("nothing is in its way");
+        let begun =
+            begin_transaction(&instance, &mut session, LOOK, request, None).expect("nothing is in its way");
         assert!(Copies::of(&instance, LOOK, &begun.tx, request, false).is_none());
         drop(begun);
         put(LONG_TEXT_BYTES);
-        let mut begun = begin(&instance, &mut session, LOOK, request, None).expect("nothing is in its way");
+        let mut begun =
+            begin_transaction(&instance, &mut session, LOOK, request, None).expect("nothing is in its way");
         let copies = Copies::of(&instance, LOOK, &begun.tx, request, false).expect("the value is large");
         let mut out = Vec::new();
         let reply = Reply::new(&mut out, session.protocol);
-        let ran = copies.run(LOOK, &instance, &mut session, &mut begun.tx, request, reply);
+        let ran = copies.run_unlocked(LOOK, &instance, &mut session, &mut begun.tx, request, reply);
         assert!(ran.is_ok());
         drop(begun);
         assert_eq!(out, format!(":{LONG_TEXT_BYTES}\r\n").into_bytes());

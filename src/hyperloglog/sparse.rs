@@ -135,7 +135,7 @@ pub(crate) fn add(value: &mut Vec<u8>, seen: Observation, bytes_max: usize) -> R
     if seen.rank > VALUE_MAX {
         return Ok(Added::NeedsDense);
     }
-    let Some(Place { previous, at, first, run, code }) = find(value, seen.index) else {
+    let Some(RunPlace { previous, at, first, run, code }) = find(value, seen.index) else {
         return Err(Invalid::Damaged);
     };
     if run.value >= seen.rank {
@@ -159,7 +159,7 @@ pub(crate) fn add(value: &mut Vec<u8>, seen: Observation, bytes_max: usize) -> R
 }
 
 /// Where the run of a register is.
-struct Place {
+struct RunPlace {
     /// The position of the run in front of it, if there is one, or its own.
     previous: usize,
     at: usize,
@@ -169,11 +169,11 @@ struct Place {
     code: Code,
 }
 
-fn find(value: &[u8], index: usize) -> Option<Place> {
+fn find(value: &[u8], index: usize) -> Option<RunPlace> {
     let (mut previous, mut at, mut first) = (HEADER_BYTES, HEADER_BYTES, 0);
     for (run, code) in runs(value) {
         if index < first + run.len {
-            return Some(Place { previous, at, first, run, code });
+            return Some(RunPlace { previous, at, first, run, code });
         }
         (previous, at, first) = (at, at + code.bytes(), first + run.len);
     }

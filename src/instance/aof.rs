@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use super::Instance;
 use crate::config::APPEND_FSYNC;
 use crate::keyspace::{Busy, Own};
-use crate::persistence::aof::{Asked, Manifest, Place, Rewritten, Sync};
+use crate::persistence::aof::{AofPlace, Asked, Manifest, Rewritten, Sync};
 use crate::persistence::{Destination, Ended, Purpose, Target};
 
 /// Writing and rewriting.
@@ -97,7 +97,7 @@ impl Instance {
         self.probe(&self.aof_place())
     }
 
-    fn probe(&self, place: &Place) -> Result<(), String> {
+    fn probe(&self, place: &AofPlace) -> Result<(), String> {
         place.probe().and_then(|()| self.persistence.aof.lock(place))
     }
 
@@ -197,7 +197,10 @@ impl Instance {
             let _turn = self.scripting.wait_for_turn().ok_or("a script runs")?;
             let mut tx = self.keyspace.begin_all(0).map_err(|Busy| "a script runs")?;
             let plan = self.plan(Purpose::Base, Destination::File(target.clone()), is_rdb, true);
-            let job = self.persistence.begin(&mut tx.as_mut(), plan).ok_or("a snapshot is being written")?;
+            let job = self
+                .persistence
+                .begin_snapshot(&mut tx.as_mut(), plan)
+                .ok_or("a snapshot is being written")?;
             self.warn_of_turned_clock("base of the log");
             if let Some(file) = file {
                 aof.go_on_in(file, 0);
@@ -233,10 +236,10 @@ impl Instance {
         Ok(Rewritten::Well)
     }
 
-    pub(super) fn aof_place(&self) -> Place {
+    pub(super) fn aof_place(&self) -> AofPlace {
         let config = &self.config;
         let root = config.directory();
         let directory = root.join(OsStr::from_bytes(&config.appenddirname.get()));
-        Place { root, directory, name: config.appendfilename.get().to_vec() }
+        AofPlace { root, directory, name: config.appendfilename.get().to_vec() }
     }
 }

@@ -18,7 +18,7 @@ use crate::events::EventClass;
 use crate::glob::Pattern;
 use crate::keyspace::{Effect, LockChange, LockNews, Transaction};
 use crate::lens::{Cause, Lens, Script};
-use crate::pubsub::{KINDS, Kind};
+use crate::pubsub::{ChannelKind, KINDS};
 use crate::remote::news::{Ears, News};
 use crate::resp::{OwnedRequest, Request};
 use crate::session::{Item, LockItem, Session};
@@ -37,7 +37,7 @@ pub struct Doer<'a> {
 impl Instance {
     /// Sends a message to all clients that listen to a channel: now, or with the outbox of an EXEC or a
     /// script. Returns how many listen.
-    pub fn publish(&self, session: &mut Session, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
+    pub fn publish(&self, session: &mut Session, kind: ChannelKind, channel: &[u8], message: &[u8]) -> usize {
         if let Some(remote) = self.remote.get() {
             let news = News::message(kind as u8, channel, message);
             match session.may_not_wait {
@@ -51,7 +51,13 @@ impl Instance {
         }
     }
 
-    fn publish_later(&self, session: &mut Session, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
+    fn publish_later(
+        &self,
+        session: &mut Session,
+        kind: ChannelKind,
+        channel: &[u8],
+        message: &[u8],
+    ) -> usize {
         self.pubsub.write_letters(kind, channel, message, |letter| session.outbox().add_letter(letter))
     }
 
@@ -143,7 +149,7 @@ impl Instance {
             match effect {
                 Effect::Event { name, database, key } => {
                     publish_event(classes, name, database, &key, |channel, message| {
-                        self.pubsub.publish(Kind::Channel, channel, message);
+                        self.pubsub.publish(ChannelKind::Channel, channel, message);
                     });
                 }
                 Effect::Lock(news) if news.change == LockChange::Evicted => self.lens.evict(&news),
@@ -182,9 +188,9 @@ impl Instance {
                 Effect::Event { name, database, key } => {
                     let is_in_store = session.keys_in_store.is_some();
                     publish_event(classes, name, database, &key, |channel, message| {
-                        self.publish_later(session, Kind::Channel, channel, message);
+                        self.publish_later(session, ChannelKind::Channel, channel, message);
                         if is_in_store {
-                            let news = News::message(Kind::Channel as u8, channel, message);
+                            let news = News::message(ChannelKind::Channel as u8, channel, message);
                             session.outbox().add_elsewhere(news);
                         }
                     });
@@ -340,7 +346,7 @@ impl Ears for Instance {
                         key.database as usize,
                         &key.name,
                         |channel, message| {
-                            self.pubsub.publish(Kind::Channel, channel, message);
+                            self.pubsub.publish(ChannelKind::Channel, channel, message);
                         },
                     );
                 }

@@ -28,7 +28,7 @@ impl Instance {
         let plan = self.plan(Purpose::Export, Destination::Nameless(Arc::clone(&file)), true, true);
         let job = {
             let mut tx = self.keyspace.begin_all(0).map_err(|Busy| NotSaved::Busy)?;
-            self.persistence.begin(&mut tx.as_mut(), plan).ok_or(NotSaved::InProgress)?
+            self.persistence.begin_snapshot(&mut tx.as_mut(), plan).ok_or(NotSaved::InProgress)?
         };
         self.warn_of_turned_clock("snapshot");
         match self.write_snapshot(job) {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::Instance;
 use crate::files::reason;
 use crate::keyspace::{Busy, Everything, Transaction};
-use crate::persistence::aof::{AofReader, Damage, Manifest, Part, Place, hidden_request};
+use crate::persistence::aof::{AofPlace, AofReader, Damage, Manifest, Part, hidden_request};
 use crate::persistence::rdb::is_snapshot;
 use crate::persistence::{Loaded, Running, load_from};
 use crate::resp::{OwnedRequest, Request};
@@ -38,7 +38,7 @@ pub trait Replay {
     /// # Errors
     ///
     /// With the beginning of a line for people, if the requests behind it cannot run either.
-    fn run(
+    fn redo(
         &mut self,
         tx: &mut Transaction<'_>,
         request: Request<'_>,
@@ -138,7 +138,7 @@ impl Instance {
     /// Loads all files. Returns their bytes, and the bytes of the base.
     fn load_parts(
         &self,
-        place: &Place,
+        place: &AofPlace,
         manifest: &Manifest,
         tx: &mut Everything<&mut Transaction<'_>>,
         replay: &mut dyn Replay,
@@ -287,13 +287,13 @@ impl Unit {
             }
             true if is_named(b"exec") => {
                 self.is_open = false;
-                self.run(tx, replay)?;
+                self.redo_all(tx, replay)?;
             }
             is_open => {
                 replay.check(request)?;
                 self.requests.push((owned, fence));
                 if !is_open && !goes_on {
-                    self.run(tx, replay)?;
+                    self.redo_all(tx, replay)?;
                 }
             }
         }
@@ -301,13 +301,13 @@ impl Unit {
         Ok(())
     }
 
-    fn run(
+    fn redo_all(
         &mut self,
         tx: &mut Everything<&mut Transaction<'_>>,
         replay: &mut dyn Replay,
     ) -> Result<(), String> {
         self.requests.drain(..).try_for_each(|(owned, fence)| match owned.request() {
-            Some(request) => replay.run(tx, request, fence),
+            Some(request) => replay.redo(tx, request, fence),
             None => Ok(()),
         })
     }
@@ -315,7 +315,7 @@ impl Unit {
 
 /// A file of a log that is being loaded.
 struct LogFile<'a> {
-    place: &'a Place,
+    place: &'a AofPlace,
     part: &'a Part,
     /// Whether it is the last file with content.
     is_last: bool,

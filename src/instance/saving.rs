@@ -13,7 +13,7 @@ use crate::config::EVICTION_POLICIES;
 use crate::keyspace::{Busy, Everything, Transaction, Use};
 use crate::persistence::rdb::Form;
 use crate::persistence::{
-    Changes, Conflicts, Destination, Ended, Job, Loaded, Plan, Purpose, Running, Target, load,
+    Changes, Conflicts, Destination, Ended, Job, Loaded, Purpose, Running, SnapshotPlan, Target, load,
     tidy_up_after_the_dead, verify,
 };
 
@@ -37,7 +37,7 @@ impl Instance {
     ) -> Option<Job> {
         let plan =
             self.plan(Purpose::Snapshot, Destination::File(self.snapshot_target()), true, is_in_background);
-        let job = self.persistence.begin(tx, plan)?;
+        let job = self.persistence.begin_snapshot(tx, plan)?;
         self.warn_of_turned_clock("snapshot");
         Some(job)
     }
@@ -83,14 +83,14 @@ impl Instance {
         destination: Destination,
         is_rdb: bool,
         is_in_background: bool,
-    ) -> Plan {
+    ) -> SnapshotPlan {
         let policy = EVICTION_POLICIES[self.config.maxmemory_policy.get()];
         let use_kept = match policy.rsplit('-').next() {
             Some("lru") => Use::Idle,
             Some("lfu") => Use::Frequency,
             _ => Use::Omitted,
         };
-        Plan {
+        SnapshotPlan {
             purpose,
             destination,
             form: is_rdb.then(|| Form {

@@ -27,7 +27,7 @@ const KEY: &[u8] = b"lock";
 /// A sweep's pace. No scenario waits for it.
 const PACE: Pace = Pace { pause: Duration::ZERO, rest: Duration::ZERO };
 
-fn run(scheduler: impl Scheduler + 'static, scenario: impl Fn() + Send + Sync + 'static) -> usize {
+fn try_orders(scheduler: impl Scheduler + 'static, scenario: impl Fn() + Send + Sync + 'static) -> usize {
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
     config.silence_warnings = true;
@@ -36,8 +36,8 @@ fn run(scheduler: impl Scheduler + 'static, scenario: impl Fn() + Send + Sync + 
 
 /// Tries a scenario in many orders.
 pub(crate) fn explore(scenario: impl Fn() + Send + Sync + Clone + 'static) {
-    run(RandomScheduler::new(ORDERS), scenario.clone());
-    run(PctScheduler::new(CHANGES, ORDERS), scenario);
+    try_orders(RandomScheduler::new(ORDERS), scenario.clone());
+    try_orders(PctScheduler::new(CHANGES, ORDERS), scenario);
 }
 
 /// Runs this many tasks on one keyspace; returns their results.
@@ -104,7 +104,7 @@ fn exactly_one_of_three_inserts_succeeds() {
 
 #[test]
 fn exactly_one_of_two_inserts_succeeds_in_every_order() {
-    let tried = run(DfsScheduler::new(None, false), || exactly_one_of_several_inserts_succeeds(2));
+    let tried = try_orders(DfsScheduler::new(None, false), || exactly_one_of_several_inserts_succeeds(2));
     assert!(tried > 5, "there are more than {tried} orders");
 }
 

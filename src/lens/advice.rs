@@ -8,7 +8,7 @@ use super::rules::Rule;
 
 /// What a lock is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum LockKind {
     /// A string with a token.
     Text,
     /// A string with a token, and a list that wakes the next client, as those of python-redis-lock.
@@ -80,23 +80,27 @@ const LOST: &str = "FLUSHDB for a database without locks, and for memory noevict
 impl Advice {
     /// The advice for a rule and a kind of lock. `compares` says whether the client's command has compared
     /// the token.
-    pub(super) fn of(rule: Rule, kind: Kind, compares: bool) -> Advice {
+    pub(super) fn of(rule: Rule, kind: LockKind, compares: bool) -> Advice {
         Advice { hint: rule.hint(compares), instead: instead(rule, kind, compares) }
     }
 }
 
-fn instead(rule: Rule, kind: Kind, compares: bool) -> &'static str {
+fn instead(rule: Rule, kind: LockKind, compares: bool) -> &'static str {
     match (rule, kind) {
-        (Rule::NoExpiry | Rule::ExpirySetSeparately, Kind::Text) => TAKE,
-        (Rule::NoExpiry | Rule::ExpirySetSeparately, Kind::Signal) => "Lock(client, name, expire=seconds)",
-        (Rule::NoExpiry | Rule::ExpirySetSeparately, Kind::Hash) => "RLock.lock(leaseTime, unit)",
+        (Rule::NoExpiry | Rule::ExpirySetSeparately, LockKind::Text) => TAKE,
+        (Rule::NoExpiry | Rule::ExpirySetSeparately, LockKind::Signal) => {
+            "Lock(client, name, expire=seconds)"
+        }
+        (Rule::NoExpiry | Rule::ExpirySetSeparately, LockKind::Hash) => "RLock.lock(leaseTime, unit)",
         (Rule::ReleasedTwice, _) if compares => ONCE,
-        (Rule::DeletedByAnother | Rule::ReleasedTwice, Kind::Text) => RELEASE,
-        (Rule::DeletedByAnother | Rule::ReleasedTwice, Kind::Signal) => RELEASE_SIGNAL,
-        (Rule::DeletedByAnother | Rule::ReleasedTwice, Kind::Hash) => RELEASE_HASH,
-        (Rule::ExpiredWhileHeld, Kind::Text) | (Rule::ExtendedByAnother, Kind::Text) => EXTEND,
-        (Rule::ExpiredWhileHeld, Kind::Signal) | (Rule::ExtendedByAnother, Kind::Signal) => EXTEND_SIGNAL,
-        (Rule::ExpiredWhileHeld, Kind::Hash) | (Rule::ExtendedByAnother, Kind::Hash) => EXTEND_HASH,
+        (Rule::DeletedByAnother | Rule::ReleasedTwice, LockKind::Text) => RELEASE,
+        (Rule::DeletedByAnother | Rule::ReleasedTwice, LockKind::Signal) => RELEASE_SIGNAL,
+        (Rule::DeletedByAnother | Rule::ReleasedTwice, LockKind::Hash) => RELEASE_HASH,
+        (Rule::ExpiredWhileHeld, LockKind::Text) | (Rule::ExtendedByAnother, LockKind::Text) => EXTEND,
+        (Rule::ExpiredWhileHeld, LockKind::Signal) | (Rule::ExtendedByAnother, LockKind::Signal) => {
+            EXTEND_SIGNAL
+        }
+        (Rule::ExpiredWhileHeld, LockKind::Hash) | (Rule::ExtendedByAnother, LockKind::Hash) => EXTEND_HASH,
         (Rule::OverwrittenByAnother, _) => WRITE,
         (Rule::TakeoverOverwritten, _) => concat!(
             "SET key token NX PX milliseconds, so that no client need take a lock over; then ",
@@ -115,16 +119,16 @@ mod tests {
     fn advice_fits_the_kind_of_lock() {
         for rule in Rule::ALL {
             for compares in [false, true] {
-                let hash = Advice::of(rule, Kind::Hash, compares).instead;
+                let hash = Advice::of(rule, LockKind::Hash, compares).instead;
                 let is_about_strings = hash.contains("DELIFEQ") || hash.contains("'get'");
                 let is_written_as_string =
                     matches!(rule, Rule::OverwrittenByAnother | Rule::TakeoverOverwritten);
                 assert!(!is_about_strings || is_written_as_string, "{rule:?}: {hash}");
-                let signal = Advice::of(rule, Kind::Signal, compares);
+                let signal = Advice::of(rule, LockKind::Signal, compares);
                 assert!(!signal.instead.contains("'del'") || is_written_as_string, "{rule:?}");
             }
         }
-        let again = Advice::of(Rule::ReleasedTwice, Kind::Text, true);
+        let again = Advice::of(Rule::ReleasedTwice, LockKind::Text, true);
         assert!(!again.instead.contains("DELIFEQ") && again.hint.contains("harm"));
     }
 }

@@ -138,10 +138,10 @@ fn describe(finding: &Finding) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lens::advice::Kind;
+    use crate::lens::advice::LockKind;
 
     fn finding(rule: Rule, key: &str) -> Finding {
-        let advice = Advice::of(rule, Kind::Text, false);
+        let advice = Advice::of(rule, LockKind::Text, false);
         let (clients, timeline) = (Vec::new(), Vec::new());
         Finding { id: 0, rule, database: 0, key: key.as_bytes().into(), at_ms: 0, clients, advice, timeline }
     }

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::advice::{Advice, Kind};
+use super::advice::{Advice, LockKind};
 use super::cause::Cause;
 use super::rules::Rule;
 use super::tenure::{End, Ended, Tenure};
@@ -460,11 +460,13 @@ impl Lock {
     }
 
     /// What kind of lock it is.
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> LockKind {
         match () {
-            () if self.is_hash() => Kind::Hash,
-            () if self.signal.is_some() || self.key.starts_with(b"lock:") && self.woken > 0 => Kind::Signal,
-            () => Kind::Text,
+            () if self.is_hash() => LockKind::Hash,
+            () if self.signal.is_some() || self.key.starts_with(b"lock:") && self.woken > 0 => {
+                LockKind::Signal
+            }
+            () => LockKind::Text,
         }
     }
 

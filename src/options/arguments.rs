@@ -60,7 +60,7 @@ pub(super) fn read(arguments: Vec<OsString>) -> Arguments {
             b"-" if place == 0 || place == last => reads_input = true,
             b"--help" if lines.takes_option => return Arguments::Help,
             b"--version" if lines.takes_option => return Arguments::Version,
-            [b'-', b'-', option @ ..] if lines.takes_option => lines.begin(option, next),
+            [b'-', b'-', option @ ..] if lines.takes_option => lines.begin_option(option, next),
             value => lines.add_value(value),
         }
     }
@@ -81,7 +81,7 @@ impl Default for Lines {
 }
 
 impl Lines {
-    fn begin(&mut self, option: &[u8], next: Option<&Vec<u8>>) {
+    fn begin_option(&mut self, option: &[u8], next: Option<&Vec<u8>>) {
         if !self.text.is_empty() {
             self.text.push(b'\n');
         }

@@ -106,7 +106,7 @@ impl Loader {
             if line.is_empty() || line.starts_with(b"#") {
                 continue;
             }
-            let place = Place { source, number, line };
+            let place = SourceLine { source, number, line };
             self.obey(&place, depth).map_err(|wrong| match wrong {
                 Wrong::Line(why) => place.complain(&why),
                 Wrong::Unknown(name) => place.complain_of_unknown(&name),
@@ -147,7 +147,7 @@ impl Loader {
         }
     }
 
-    fn obey(&mut self, place: &Place<'_>, depth: usize) -> Result<(), Wrong> {
+    fn obey(&mut self, place: &SourceLine<'_>, depth: usize) -> Result<(), Wrong> {
         // A line may have all bytes of its file: CONFIG REWRITE writes a user with many patterns on one.
         let words =
             OwnedRequest::of_long_line(place.line).ok_or("Unbalanced quotes in configuration line")?;
@@ -206,7 +206,7 @@ impl Loader {
         Ok(())
     }
 
-    fn miss(&mut self, directive: String, why: &'static str, place: &Place<'_>) {
+    fn miss(&mut self, directive: String, why: &'static str, place: &SourceLine<'_>) {
         let remedy = format!(
             "{why}. Remove {}, or add '--ignore-unsupported yes' to start anyway",
             place.source.noun()
@@ -244,7 +244,7 @@ impl Loader {
         }
     }
 
-    fn include(&mut self, path: &[u8], place: &Place<'_>, depth: usize) -> Result<(), Wrong> {
+    fn include(&mut self, path: &[u8], place: &SourceLine<'_>, depth: usize) -> Result<(), Wrong> {
         if depth == INCLUDED_MAX {
             return Err(Wrong::Line(format!(
                 "More than {INCLUDED_MAX} configuration files include each other"
@@ -287,7 +287,7 @@ impl Loader {
     }
 
     /// Checks a user's rules as far as Redis does at this point.
-    fn declare_user(&mut self, words: OwnedRequest, place: &Place<'_>) -> Result<(), Wrong> {
+    fn declare_user(&mut self, words: OwnedRequest, place: &SourceLine<'_>) -> Result<(), Wrong> {
         let Some(declared) = words.request() else { return Ok(()) };
         let wrong = |word: &[u8], why: &str| {
             Wrong::Line(format!("Error in user declaration '{}': {why}", String::from_utf8_lossy(word)))
@@ -332,13 +332,13 @@ impl Source<'_> {
 }
 
 /// A line, with the text that it is in and its number there, from 1.
-struct Place<'a> {
+struct SourceLine<'a> {
     source: Source<'a>,
     number: usize,
     line: &'a [u8],
 }
 
-impl Place<'_> {
+impl SourceLine<'_> {
     /// The file and the number of the line, or the option, for a sentence.
     fn location(&self) -> String {
         match self.source {

@@ -26,7 +26,7 @@ const RECORDS_BYTES: usize = 64 << 10;
 
 /// How to write a snapshot.
 #[derive(Debug)]
-pub struct Plan {
+pub struct SnapshotPlan {
     /// Whether it becomes a snapshot or the base of a log.
     pub purpose: Purpose,
     /// Where it goes.
@@ -79,7 +79,7 @@ pub enum Purpose {
 /// A snapshot that has begun and must be written.
 #[derive(Debug)]
 pub struct Job {
-    plan: Plan,
+    plan: SnapshotPlan,
     snapshot: Snapshot,
     changes: Changes,
 }
@@ -99,7 +99,7 @@ impl From<io::Error> for Stop {
 impl Job {
     pub(super) fn begin(
         tx: &mut Everything<&mut Transaction<'_>>,
-        plan: Plan,
+        plan: SnapshotPlan,
         changes: impl FnOnce(u64, u64) -> Changes,
     ) -> Option<Job> {
         let snapshot = tx.begin_snapshot()?;
@@ -167,10 +167,10 @@ impl Job {
         walk: &mut Walk<impl DerefMut<Target = Transaction<'a>>>,
         goes_on: &mut impl FnMut(usize) -> bool,
     ) -> Result<(), Stop> {
-        let Plan { purpose, form, use_kept, libraries, fencing, now_s, taken_bytes, .. } = &self.plan;
+        let SnapshotPlan { purpose, form, use_kept, libraries, fencing, now_s, taken_bytes, .. } = &self.plan;
         let Some(form) = form else { return self.write_records(file, walk, goes_on) };
         let version = if self.snapshot.has_field_expiries { VERSION_WITH_FIELD_EXPIRIES } else { VERSION };
-        let mut writer = Writer::begin(Synced { file, unsynced: 0 }, *form, version);
+        let mut writer = Writer::with_header(Synced { file, unsynced: 0 }, *form, version);
         let number = |number: usize| itoa::Buffer::new().format(number).as_bytes().to_vec();
         writer.auxiliary(b"redis-ver", crate::REDIS_VERSION.as_bytes())?;
         writer.auxiliary(b"redis-bits", &number(usize::BITS as usize))?;
@@ -245,7 +245,7 @@ fn write_functions(
     form: Form,
     now_s: u64,
 ) -> io::Result<()> {
-    let mut writer = Writer::begin(output, form, VERSION);
+    let mut writer = Writer::with_header(output, form, VERSION);
     writer.auxiliary(b"redis-ver", crate::REDIS_VERSION.as_bytes())?;
     writer.auxiliary(b"redis-bits", itoa::Buffer::new().format(usize::BITS).as_bytes())?;
     writer.auxiliary(b"ctime", itoa::Buffer::new().format(now_s).as_bytes())?;

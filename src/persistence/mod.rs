@@ -24,7 +24,7 @@ use crate::keyspace::{Everything, Transaction, Walk};
 
 pub(crate) use aof::Aof;
 pub(crate) use file::{Target, WriterNumber, nameless, tidy_up_after_the_dead};
-pub(crate) use job::{Destination, Job, Plan, Purpose, Wanted, functions_alone};
+pub(crate) use job::{Destination, Job, Purpose, SnapshotPlan, Wanted, functions_alone};
 pub(crate) use loading::{Conflicts, LoadReport, Loaded, Loading, Running, load, load_from, verify};
 
 /// How long automatic saving pauses after a failed snapshot. Redis: `CONFIG_BGSAVE_RETRY_DELAY`.
@@ -198,7 +198,11 @@ impl Persistence {
     }
 
     /// Begins a snapshot of this moment. Returns `None` if one is already running.
-    pub fn begin(&self, tx: &mut Everything<&mut Transaction<'_>>, plan: Plan) -> Option<Job> {
+    pub fn begin_snapshot(
+        &self,
+        tx: &mut Everything<&mut Transaction<'_>>,
+        plan: SnapshotPlan,
+    ) -> Option<Job> {
         let mut state = self.state.lock();
         if state.current.is_some() {
             return None;

@@ -461,7 +461,7 @@ pub(super) struct InFlight {
 
 impl InFlight {
     /// Notes that a batch is sent.
-    pub(super) fn begin(&mut self, taken: &mut Taken) {
+    pub(super) fn note_sent(&mut self, taken: &mut Taken) {
         self.number = Some(taken.number);
         self.keys = taken.batch.parts.iter().map(|part| part.key.clone()).collect();
         self.waiting.append(&mut taken.after);

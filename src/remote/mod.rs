@@ -9,7 +9,7 @@
 //! makes the writes of a request if all rows are as they were guessed. Otherwise it returns the rows, and the
 //! request runs again. So a right guess costs one statement, and a wrong guess costs one more.
 //!
-//! - [`places`] decides which keys live in the store.
+//! - [`store_keys`] decides which keys live in the store.
 //! - [`row`] is a key with its value, as the store has it.
 //! - [`clock`] estimates what time it is at the store.
 //! - [`hints`] keeps rows that were seen last.
@@ -42,7 +42,6 @@ mod hosts;
 mod lines;
 pub(crate) mod news;
 mod passwords;
-pub(crate) mod places;
 #[cfg(feature = "postgres")]
 mod postgres;
 pub(crate) mod row;
@@ -50,6 +49,7 @@ pub(crate) mod row;
 mod seal;
 mod sender;
 mod store;
+pub(crate) mod store_keys;
 mod target;
 mod tls;
 
@@ -70,9 +70,9 @@ pub(crate) use health::Health;
 use hints::Hints;
 use lines::{Arrival, Lines, OpenBatches, Step};
 use news::{News, Outgoing};
-use places::Places;
 use row::{FENCES_MAX, Key, KeyMap, Row};
-pub(crate) use sender::{answer_questions, exchange_news, run};
+pub(crate) use sender::{answer_questions, exchange_news, serve_requests};
+use store_keys::StoreKeys;
 pub(crate) use target::{BadTarget, Target, without_password};
 pub(crate) use tls::TlsFiles;
 
@@ -85,7 +85,7 @@ pub struct Settings {
     /// Where the store is.
     pub target: Target,
     /// Which keys live there.
-    pub places: Places,
+    pub store_keys: StoreKeys,
     /// How many databases clients may name.
     pub databases: usize,
     /// The name by which people know this front-end.
@@ -128,7 +128,7 @@ impl Settings {
         };
         Ok(Some(Settings {
             target,
-            places: Places::new(&config.store_keys.get()),
+            store_keys: StoreKeys::new(&config.store_keys.get()),
             databases: config.databases.size(),
             name,
             patience: Duration::from_millis(config.store_timeout.size() as u64),
@@ -231,7 +231,7 @@ impl Remote {
 
     /// Whether a key in memory is hidden, since it lives in the store.
     pub fn hides(&self, key: &[u8]) -> bool {
-        self.has_leftovers() && self.settings.places.has(key)
+        self.has_leftovers() && self.settings.store_keys.has(key)
     }
 
     /// The rows of these keys, as far as they can be guessed. `told` are those that the store has returned to

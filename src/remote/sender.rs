@@ -28,7 +28,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 const PAUSE_BEFORE_ASKING: Duration = Duration::from_millis(50);
 
 /// Serves the requests of a front-end until the process ends.
-pub(crate) async fn run(remote: Arc<Remote>) {
+pub(crate) async fn serve_requests(remote: Arc<Remote>) {
     match &remote.settings.target {
         #[cfg(feature = "postgres")]
         Target::Postgres(_) => Lane::<super::postgres::Postgres>::new(&remote).serve().await,
@@ -99,7 +99,7 @@ impl<'r, S: Store> Lane<'r, S> {
             return None;
         }
         let mut taken = state.forming.take();
-        state.in_flight.begin(&mut taken);
+        state.in_flight.note_sent(&mut taken);
         Some(taken)
     }
 

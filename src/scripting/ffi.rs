@@ -385,7 +385,7 @@ unsafe fn ask(state: *mut lua_State) -> Asked {
             if !unsafe { take_arguments(state, count, &mut context.buffers.request) } {
                 return fixed("ERR Lua redis lib command arguments must be strings or integers");
             }
-            run(context)
+            call_host(context)
         })
     }));
     match asked {
@@ -395,7 +395,7 @@ unsafe fn ask(state: *mut lua_State) -> Asked {
     }
 }
 
-fn run(context: &mut CallContext<'_>) -> Asked {
+fn call_host(context: &mut CallContext<'_>) -> Asked {
     let is_resp3 = context.speaks_resp3.load(Ordering::Relaxed);
     let protocol = if is_resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
     let Buffers { request, reply } = &mut *context.buffers;

@@ -57,7 +57,7 @@ const ONE_RUN: u64 = 1 << 4;
 #[derive(Clone, Debug)]
 pub struct Current {
     /// A script or a function.
-    pub kind: Kind,
+    pub kind: ScriptKind,
     /// The call, for a function.
     pub called: Called,
     /// When the run began.
@@ -75,7 +75,7 @@ pub struct Called {
 
 /// Kinds of scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ScriptKind {
     /// A script of EVAL or EVALSHA.
     Script,
     /// A function of a library.
@@ -140,7 +140,7 @@ impl Running {
     }
 
     /// Notes that a script begins, at the moment `started`.
-    pub fn begin(&self, started: Instant) -> Run<'_> {
+    pub fn begin_script(&self, started: Instant) -> Run<'_> {
         self.begin_run(RUNS, started)
     }
 
@@ -170,8 +170,8 @@ impl Running {
         let state = &self.0;
         let run = state.run.load(Ordering::Acquire);
         (run & RUNS != 0).then(|| match kind(run) {
-            kind @ Kind::Script => Current { kind, called: Called::default(), started: self.started() },
-            kind @ Kind::Function => {
+            kind @ ScriptKind::Script => Current { kind, called: Called::default(), started: self.started() },
+            kind @ ScriptKind::Function => {
                 Current { kind, called: state.called.lock().clone(), started: self.started() }
             }
         })
@@ -204,7 +204,7 @@ impl Running {
     /// # Errors
     ///
     /// If it cannot be killed.
-    pub fn kill(&self, wanted: Kind) -> Result<(), Unkilled> {
+    pub fn kill(&self, wanted: ScriptKind) -> Result<(), Unkilled> {
         let check = |run: u64| match run {
             _ if run & RUNS == 0 => Err(Unkilled::NotRunning),
             _ if run & HAS_WRITTEN != 0 => Err(Unkilled::HasWritten),
@@ -258,8 +258,8 @@ impl Running {
 }
 
 /// The kind of a run.
-fn kind(run: u64) -> Kind {
-    if run & IS_FUNCTION == 0 { Kind::Script } else { Kind::Function }
+fn kind(run: u64) -> ScriptKind {
+    if run & IS_FUNCTION == 0 { ScriptKind::Script } else { ScriptKind::Function }
 }
 
 impl Drop for Limit<'_> {
@@ -283,21 +283,21 @@ mod tests {
     #[test]
     fn what_is_said_of_a_run_ends_with_it() {
         let running = Running::new(Arc::default(), || ());
-        assert_eq!(running.kill(Kind::Script), Err(Unkilled::NotRunning));
-        let run = running.begin(Instant::now());
+        assert_eq!(running.kill(ScriptKind::Script), Err(Unkilled::NotRunning));
+        let run = running.begin_script(Instant::now());
         assert!(running.tick().is_ok());
-        assert_eq!(running.kill(Kind::Function), Err(Unkilled::OtherKind));
-        assert_eq!(running.kill(Kind::Script), Ok(()));
+        assert_eq!(running.kill(ScriptKind::Function), Err(Unkilled::OtherKind));
+        assert_eq!(running.kill(ScriptKind::Script), Ok(()));
         assert!(running.tick().is_err());
         drop(run);
-        let run = running.begin(Instant::now());
+        let run = running.begin_script(Instant::now());
         assert!(running.tick().is_ok());
         running.note_write();
-        assert_eq!(running.kill(Kind::Script), Err(Unkilled::HasWritten));
+        assert_eq!(running.kill(ScriptKind::Script), Err(Unkilled::HasWritten));
         drop(run);
-        assert_eq!(running.kill(Kind::Script), Err(Unkilled::NotRunning));
-        let _run = running.begin(Instant::now());
-        assert_eq!(running.kill(Kind::Script), Ok(()));
+        assert_eq!(running.kill(ScriptKind::Script), Err(Unkilled::NotRunning));
+        let _run = running.begin_script(Instant::now());
+        assert_eq!(running.kill(ScriptKind::Script), Ok(()));
     }
 
     #[test]
@@ -309,11 +309,11 @@ mod tests {
         let current = running.current().expect("it runs");
         assert_eq!(
             (current.kind, current.called.name, current.started),
-            (Kind::Function, b"f".to_vec(), started)
+            (ScriptKind::Function, b"f".to_vec(), started)
         );
         drop(run);
         assert!(running.current().is_none());
-        let _run = running.begin(started);
-        assert_eq!(running.current().map(|current| current.kind), Some(Kind::Script));
+        let _run = running.begin_script(started);
+        assert_eq!(running.current().map(|current| current.kind), Some(ScriptKind::Script));
     }
 }

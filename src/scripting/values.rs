@@ -70,7 +70,7 @@ impl Answer<'_> {
                         self.host.note_error(TOO_DEEP, false);
                         let _ = pieces.part().error(TOO_DEEP);
                     }
-                    Some(Value::Table(table)) => open.extend(self.begin(table, pieces)),
+                    Some(Value::Table(table)) => open.extend(self.write_head(table, pieces)),
                     Some(scalar) => {
                         let _ = self.scalar(&scalar, pieces.part());
                     }
@@ -104,7 +104,7 @@ impl Answer<'_> {
     }
 
     /// Writes a table that stands for a single value, or the header of an aggregate.
-    fn begin(&self, table: Table, pieces: &mut Nested<'_>) -> Option<Open> {
+    fn write_head(&self, table: Table, pieces: &mut Nested<'_>) -> Option<Open> {
         let field = |name: &str| table.raw_get::<Value>(name).unwrap_or(Value::Nil);
         if let Value::String(text) = field("err") {
             let is_counted = matches!(field("ignore_error_stats_update"), Value::Boolean(true));

@@ -124,7 +124,7 @@ impl Server {
         let mut tasks = JoinSet::new();
         if let Some(settings) = Settings::of(&instance.config)? {
             let remote = Arc::new(Remote::new(settings));
-            tasks.spawn(remote::run(Arc::clone(&remote)));
+            tasks.spawn(remote::serve_requests(Arc::clone(&remote)));
             tasks.spawn(remote::answer_questions(Arc::clone(&remote)));
             tasks.spawn(remote::exchange_news(Arc::clone(&remote), Arc::clone(&instance)));
             // It is set here only.
@@ -160,7 +160,7 @@ impl Server {
             // No client is there yet that could hold the keys.
             let tx = keyspace.begin_all(database).map_err(|_| "the data set is locked".to_owned())?;
             let walk = tx.walk().map_err(|_| "the data set is locked".to_owned())?;
-            walk.for_each_key(|key| keys += usize::from(remote.settings.places.has(key)));
+            walk.for_each_key(|key| keys += usize::from(remote.settings.store_keys.has(key)));
         }
         if keys > 0 {
             remote.set_leftovers();

@@ -289,7 +289,7 @@ impl<C: Carrier> Runner<C> {
         if has_left && !session.is_late {
             return Err(made_to_leave());
         }
-        long.run();
+        long.note_thread();
         Ok(())
     }
 

@@ -81,7 +81,7 @@ impl Tally {
 
     /// Calls `count` with the use of each kind, given the time that all have taken together, and starts anew.
     /// Returns how many calls there were.
-    pub fn settle(&mut self, took: Duration, mut count: impl FnMut(usize, Usage)) -> u64 {
+    pub fn divide(&mut self, took: Duration, mut count: impl FnMut(usize, Usage)) -> u64 {
         let all: u64 = self.kinds.iter().map(|kind| kind.calls).sum();
         let share = took.as_nanos() as u64 / all.max(1);
         for kind in self.kinds.iter_mut().take_while(|kind| kind.calls > 0) {
@@ -348,7 +348,7 @@ mod tests {
             assert!(tally.add(command));
         }
         let mut told = Vec::new();
-        tally.settle(Duration::from_nanos(400), |command, usage| {
+        tally.divide(Duration::from_nanos(400), |command, usage| {
             told.push((command, usage.calls, usage.nanos))
         });
         assert_eq!(told, [(7, 3, 300), (3, 1, 100)]);
@@ -360,7 +360,7 @@ mod tests {
         let mut tally = Tally::default();
         assert!((0..Tally::KINDS_MAX).all(|command| tally.add(command)));
         assert!(!tally.add(Tally::KINDS_MAX) && tally.add(Tally::KINDS_MAX - 1));
-        tally.settle(Duration::ZERO, |_, _| ());
+        tally.divide(Duration::ZERO, |_, _| ());
         assert!(tally.add(Tally::KINDS_MAX));
     }
 

@@ -129,9 +129,9 @@ impl Statistics {
     }
 
     /// Counts the calls that were tallied, which took `took` together.
-    pub fn settle(&self, tally: &mut Tally, took: Duration) {
+    pub fn add_tally(&self, tally: &mut Tally, took: Duration) {
         let share = self.share();
-        let calls = tally.settle(took, |command, usage| share.commands.of(command).add(usage));
+        let calls = tally.divide(took, |command, usage| share.commands.of(command).add(usage));
         share.counts[Count::CommandsProcessed as usize].fetch_add(calls, Ordering::Relaxed);
     }
 

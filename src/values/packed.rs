@@ -152,7 +152,7 @@ pub(crate) struct Packer<'p> {
 
 impl<'p> Packer<'p> {
     /// Begins a collection in an empty buffer.
-    pub(crate) fn begin(packed: &'p mut Vec<u8>) -> Packer<'p> {
+    pub(crate) fn in_buffer(packed: &'p mut Vec<u8>) -> Packer<'p> {
         packed.extend_from_slice(EMPTY);
         Packer { packed, count: 0 }
     }
@@ -204,7 +204,7 @@ mod tests {
         let strings: Vec<Vec<u8>> =
             [0, 1, 253, 254, 255, 65_535, 65_536, 200_000].map(|bytes| vec![b'x'; bytes]).to_vec();
         let mut packed = Vec::new();
-        let mut packer = Packer::begin(&mut packed);
+        let mut packer = Packer::in_buffer(&mut packed);
         for string in &strings {
             packer.string(string);
             packer.count_one();
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_collection_that_is_cut_off_ends_early() {
         let mut packed = Vec::new();
-        let mut packer = Packer::begin(&mut packed);
+        let mut packer = Packer::in_buffer(&mut packed);
         packer.string(&[b'x'; 300]);
         for bytes in 0..packed.len() {
             assert_eq!(Strings::of(&packed[..bytes]).count(), 0, "{bytes}");

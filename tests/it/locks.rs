@@ -217,7 +217,7 @@ fn numbers_to_fence_with_go_on_where_a_snapshot_says_whatever_the_clock_says() {
     const LAST: u64 = 9_000_000_000_000_000;
     let folder = Folder::new("fencing");
     let file = File::create(folder.file("dump.rdb")).unwrap();
-    let mut writer = Writer::begin(
+    let mut writer = Writer::with_header(
         file,
         Form { compresses: false, has_checksum: true },
         keyfast::internals::dump::VERSION,

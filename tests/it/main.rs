@@ -53,6 +53,7 @@ mod lock_libraries;
 mod locks;
 mod long_requests;
 mod long_texts;
+mod lua_libraries;
 mod lua_sources;
 mod memory;
 mod metrics;

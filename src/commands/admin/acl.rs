@@ -7,7 +7,7 @@ use redis_protocol::resp3::types::OwnedFrame;
 use crate::acl::log::{Entry, Reason};
 use crate::acl::{Attempt, Catalog, Categories, Denial, Grants, Refused, Selector, User};
 use crate::clients::Leaving;
-use crate::pubsub::Kind;
+use crate::pubsub::ChannelKind;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
@@ -95,7 +95,7 @@ fn close_listeners(context: &mut Context<'_, '_>) {
     let refused = context.instance.pubsub.listeners_refused(|kind, name, client| {
         let user = client.profile.lock().user.clone();
         user.is_some_and(|user| {
-            !permission::check_channels(&user.grants(), std::iter::once(name), kind == Kind::Pattern)
+            !permission::check_channels(&user.grants(), std::iter::once(name), kind == ChannelKind::Pattern)
         })
     });
     for client in refused {

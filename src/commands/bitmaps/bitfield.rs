@@ -98,7 +98,7 @@ fn bitfield(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
         return Ok(answer_gets(tx.get::<Text>(key)?.unwrap_or_default(), &operations, reply));
     };
     let (sent, has_changed) = tx.change_part(key, bytes, |part| {
-        let sent = reply.array_of(operations.iter(), |operation, reply| match operation.run(part) {
+        let sent = reply.array_of(operations.iter(), |operation, reply| match operation.apply(part) {
             Some(result) => reply.integer(result),
             None => reply.nil(),
         });
@@ -166,7 +166,7 @@ fn answer_gets(value: &[u8], operations: &[Operation], reply: Reply<'_>) -> Sent
 /// One operation of the request.
 struct Operation {
     action: Action,
-    kind: Kind,
+    kind: IntegerType,
     offset: usize,
     overflow: Overflow,
 }
@@ -188,7 +188,7 @@ enum Overflow {
 
 /// A type such as `i5` or `u8`.
 #[derive(Clone, Copy)]
-struct Kind {
+struct IntegerType {
     is_signed: bool,
     /// Bits: 1 to 64, unsigned 1 to 63.
     width: usize,
@@ -209,7 +209,7 @@ fn parse(request: Request<'_>, value_bytes_max: usize) -> Result<Vec<Operation>>
         }
         let (kind, offset) = (words.value()?, words.value()?);
         let value = if takes_value { Some(words.value()?) } else { None };
-        let kind = Kind::parse(kind)?;
+        let kind = IntegerType::parse(kind)?;
         let offset = bit_offset(offset, Some(kind.width), value_bytes_max)?;
         let action = match value.map(args::integer).transpose()? {
             None => Action::Get,
@@ -232,8 +232,8 @@ impl Overflow {
     }
 }
 
-impl Kind {
-    fn parse(text: &[u8]) -> Result<Kind> {
+impl IntegerType {
+    fn parse(text: &[u8]) -> Result<IntegerType> {
         let (is_signed, digits) = match text {
             [b'i', digits @ ..] => (true, digits),
             [b'u', digits @ ..] => (false, digits),
@@ -241,7 +241,9 @@ impl Kind {
         };
         let width_max = if is_signed { 64 } else { 63 };
         let width = args::integer(digits).ok().filter(|width| (1..=width_max).contains(width));
-        width.map(|width| Kind { is_signed, width: width as usize }).ok_or(Error::INVALID_BITFIELD_TYPE)
+        width
+            .map(|width| IntegerType { is_signed, width: width as usize })
+            .ok_or(Error::INVALID_BITFIELD_TYPE)
     }
 
     /// The integer that these bits are.
@@ -261,7 +263,7 @@ impl Kind {
 
 impl Operation {
     /// Runs the operation. Returns its result; `None` if it would not fit and was to fail.
-    fn run(&self, part: &mut Part<'_>) -> Option<i64> {
+    fn apply(&self, part: &mut Part<'_>) -> Option<i64> {
         let before = self.read(part);
         let wanted = match self.action {
             Action::Get => return Some(before),

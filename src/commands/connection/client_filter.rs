@@ -146,7 +146,7 @@ pub(super) struct Filter<'a> {
 #[derive(Default)]
 struct Traits<'a> {
     ids: Option<Vec<u64>>,
-    kind: Option<Kind>,
+    kind: Option<ClientType>,
     user: Option<Arc<User>>,
     address: Option<&'a [u8]>,
     local_address: Option<&'a [u8]>,
@@ -161,24 +161,24 @@ struct Traits<'a> {
 
 /// The type of a client (TYPE). There are no replicas.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ClientType {
     Normal,
     Primary,
     Replica,
     Subscriber,
 }
 
-impl Kind {
-    fn of(client: &Client) -> Kind {
-        if client.is_listening() { Kind::Subscriber } else { Kind::Normal }
+impl ClientType {
+    fn of(client: &Client) -> ClientType {
+        if client.is_listening() { ClientType::Subscriber } else { ClientType::Normal }
     }
 
-    fn parse(word: &[u8]) -> Result<Kind> {
+    fn parse(word: &[u8]) -> Result<ClientType> {
         match word {
-            _ if is_word(word, "normal") => Ok(Kind::Normal),
-            _ if is_word(word, "master") || is_word(word, "primary") => Ok(Kind::Primary),
-            _ if is_word(word, "slave") || is_word(word, "replica") => Ok(Kind::Replica),
-            _ if is_word(word, "pubsub") => Ok(Kind::Subscriber),
+            _ if is_word(word, "normal") => Ok(ClientType::Normal),
+            _ if is_word(word, "master") || is_word(word, "primary") => Ok(ClientType::Primary),
+            _ if is_word(word, "slave") || is_word(word, "replica") => Ok(ClientType::Replica),
+            _ if is_word(word, "pubsub") => Ok(ClientType::Subscriber),
             _ => Err(Error::quoting("ERR Unknown client type '", word, "'")),
         }
     }
@@ -282,7 +282,7 @@ impl<'a> Traits<'a> {
             if is_known { Ok(()) } else { Err(Error::quoting(text, value, "")) }
         };
         match option {
-            _ if is_word(option, "type") => self.kind = Some(Kind::parse(value)?),
+            _ if is_word(option, "type") => self.kind = Some(ClientType::parse(value)?),
             _ if is_word(option, "addr") => self.address = Some(value),
             _ if is_word(option, "laddr") => self.local_address = Some(value),
             _ if is_word(option, "user") => {
@@ -326,7 +326,7 @@ impl<'a> Traits<'a> {
         let is_at = |address: &[u8], own: &Address| address == own.to_string().as_bytes();
         [
             self.ids.as_ref().map(|ids| ids.contains(&client.id)),
-            self.kind.map(|kind| kind == Kind::of(client)),
+            self.kind.map(|kind| kind == ClientType::of(client)),
             self.user.as_ref().map(is_user),
             self.address.map(|address| is_at(address, &client.address)),
             self.local_address.map(|address| is_at(address, &client.local_address)),

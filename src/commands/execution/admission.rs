@@ -5,7 +5,7 @@
 
 use crate::instance::Instance;
 use crate::resp::{Protocol, Request};
-use crate::scripting::running::Kind;
+use crate::scripting::running::ScriptKind;
 use crate::session::{Replies, Session};
 
 use super::intent::{Intent, intent};
@@ -290,8 +290,8 @@ impl Asked<'_> {
     fn is_in_store(&self) -> bool {
         let Asked { instance, session, registered, request, .. } = self;
         instance.remote.get().is_some_and(|remote| {
-            let (places, databases) = (&remote.settings.places, instance.keyspace.databases());
-            matches!(place(places, databases, session, registered.command, *request), Ok(Home::Store(_)))
+            let (store_keys, databases) = (&remote.settings.store_keys, instance.keyspace.databases());
+            matches!(place(store_keys, databases, session, registered.command, *request), Ok(Home::Store(_)))
         })
     }
 
@@ -380,7 +380,7 @@ fn unknown(session: &mut Session, request: Request<'_>) -> Error {
 /// The error that clients get while a script runs for too long.
 pub(crate) fn busy(instance: &Instance) -> Error {
     match instance.scripting.running.current() {
-        Some(current) if current.kind == Kind::Function => Error::BUSY_FUNCTION,
+        Some(current) if current.kind == ScriptKind::Function => Error::BUSY_FUNCTION,
         _ => Error::BUSY,
     }
 }

@@ -22,7 +22,7 @@ const LOCKED_AT_ONCE_MAX: usize = 1000;
 
 /// Runs a blocking command. If there is nothing to take, the client waits. A command within EXEC or a script
 /// does not wait: it replies at once that there is nothing.
-pub(in crate::commands) fn run(
+pub(in crate::commands) fn take_or_wait(
     command: &'static Command,
     blocking: &'static Blocking,
     instance: &Instance,

@@ -138,7 +138,12 @@ impl<'a, 'k> Bridge<'a, 'k> {
         Ok(registered)
     }
 
-    fn run(&mut self, registered: &'static Registered, request: Request<'_>, reply: Reply<'_>) -> Result<()> {
+    fn run_admitted(
+        &mut self,
+        registered: &'static Registered,
+        request: Request<'_>,
+        reply: Reply<'_>,
+    ) -> Result<()> {
         let is_tallied = !self.is_thorough && is_brief(registered, &request);
         if !is_tallied {
             self.count_tallied();
@@ -149,7 +154,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
             show(instance, session, Origin::Script, command, request);
         }
         if let Some(remote) = instance.remote.get() {
-            may_call(&remote.settings.places, tx.databases(), session, command, request)?;
+            may_call(&remote.settings.store_keys, tx.databases(), session, command, request)?;
         }
         tx.select(session.database);
         let plain_key = registered.plain.as_ref().map(|plain| request.at(plain.key));
@@ -247,7 +252,8 @@ impl Host for Bridge<'_, '_> {
     ) -> std::result::Result<(), Refused> {
         self.session.protocol = protocol;
         let admitted = self.admit(request);
-        let result = admitted.and_then(|registered| self.run(registered, request, Reply::new(out, protocol)));
+        let result =
+            admitted.and_then(|registered| self.run_admitted(registered, request, Reply::new(out, protocol)));
         // The script needs the whole reply now.
         complete(out, self.tx.take_missed());
         result.map_err(|error| {

@@ -3,8 +3,8 @@
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::queued;
 use crate::commands::facts::{Command, Concern, Result, Scope, Traits};
-use crate::remote::places::Places;
 use crate::remote::row::Key;
+use crate::remote::store_keys::StoreKeys;
 use crate::resp::Request;
 use crate::session::Session;
 
@@ -31,14 +31,14 @@ pub(crate) enum Home {
 ///
 /// If they live in both places, or if the command cannot be offered for keys in a store.
 pub(crate) fn place(
-    places: &Places,
+    store_keys: &StoreKeys,
     databases: usize,
     session: &Session,
     command: &Command,
     request: Request<'_>,
 ) -> Result<Home> {
     let named = Named { database: session.database, databases };
-    let mut sorting = Sorting { places, named, keys: Vec::new(), has_memory: false };
+    let mut sorting = Sorting { store_keys, named, keys: Vec::new(), has_memory: false };
     match &session.queue {
         Some(queue) if command.scope == Scope::Queue && !queue.is_broken => {
             for (registered, request) in queued(queue) {
@@ -77,7 +77,7 @@ pub(crate) fn place(
 ///
 /// If not.
 pub(crate) fn may_call(
-    places: &Places,
+    store_keys: &StoreKeys,
     databases: usize,
     session: &Session,
     command: &Command,
@@ -91,7 +91,7 @@ pub(crate) fn may_call(
             };
             !command.needs_everything(request) && keys.all(is_declared)
         }
-        None => !is_about_many(command) && !keys.any(|(_, key)| places.has(key)),
+        None => !is_about_many(command) && !keys.any(|(_, key)| store_keys.has(key)),
     };
     match may {
         true => Ok(()),
@@ -140,7 +140,7 @@ impl Named {
 
 /// The keys of a request, as they are sorted by where they live.
 struct Sorting<'p> {
-    places: &'p Places,
+    store_keys: &'p StoreKeys,
     named: Named,
     keys: Vec<Key>,
     has_memory: bool,
@@ -152,7 +152,7 @@ impl Sorting<'_> {
     }
 
     fn add(&mut self, database: usize, key: &[u8]) {
-        match self.places.has(key) {
+        match self.store_keys.has(key) {
             true => self.keys.push(Key::new(database, key)),
             false => self.has_memory = true,
         }

@@ -77,7 +77,7 @@ impl Replay for Replayer<'_> {
         find(own_names(), name).is_some()
     }
 
-    fn run(
+    fn redo(
         &mut self,
         tx: &mut Transaction<'_>,
         request: Request<'_>,

@@ -64,7 +64,9 @@ pub(crate) fn handle(
     match command.run {
         Run::Read(handler) => handler(tx, request, reply),
         Run::Write(handler) => handler(tx, request, reply),
-        Run::Block(blocking) => blocking::run(command, blocking, instance, session, tx, request, reply),
+        Run::Block(blocking) => {
+            blocking::take_or_wait(command, blocking, instance, session, tx, request, reply)
+        }
         Run::Session(handler) => handler(session, request, reply),
         Run::Message(handler) => handler(instance, session, request, reply),
         Run::Server(handler) => {

@@ -224,20 +224,13 @@ fn hkeys(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result
 
 const HVALS: Command = Command {
     name: "hvals",
-    arity: Arity::Exactly(2),
-    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the values of all fields of a hash.",
-    since: "2.0.0",
-    complexity: "O(N) where N is the size of the hash.",
-    tips: &["nondeterministic_output_order"],
-    reads_much: Some(reads_much::all),
-    arguments: &[Argument::KEY],
     example: &[
         ("HSET myhash field1 Hello field2 World", "(integer) 2"),
         ("HVALS myhash", "[\"Hello\", \"World\"]"),
     ],
     run: Run::Read(hvals),
-    ..HASH
+    ..HKEYS
 };
 
 fn hvals(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

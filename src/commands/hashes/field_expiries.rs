@@ -8,7 +8,7 @@ use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 use crate::types::hashes::{Condition, Hash};
 
-use crate::commands::args::{self, is_word};
+use crate::commands::args::{self, TimeUnit, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
@@ -39,47 +39,27 @@ const ABSENT: i64 = -2;
 /// ... and for one that never expires.
 const NEVER: i64 = -1;
 
-/// How a command counts time.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TimeUnit {
-    /// Milliseconds of its unit.
-    pub(in crate::commands) unit_ms: i64,
-    /// Whether it counts from now on, rather than from 1970.
-    pub(in crate::commands) is_relative: bool,
-}
-
-impl TimeUnit {
-    /// Seconds from now on.
-    pub(super) const SECONDS: TimeUnit = TimeUnit { unit_ms: 1000, is_relative: true };
-    /// Milliseconds from now on.
-    pub(super) const MILLISECONDS: TimeUnit = TimeUnit { unit_ms: 1, is_relative: true };
-    /// Seconds since 1970.
-    pub(super) const UNIX_SECONDS: TimeUnit = TimeUnit { unit_ms: 1000, is_relative: false };
-    /// Milliseconds since 1970.
-    pub(super) const UNIX_MILLISECONDS: TimeUnit = TimeUnit { unit_ms: 1, is_relative: false };
-
-    /// Reads a time as a moment, in milliseconds since 1970.
-    ///
-    /// # Errors
-    ///
-    /// An error if it is no number, below zero, or too far in the future.
-    pub(super) fn moment_ms(self, tx: &Transaction<'_>, argument: &[u8], command: &str) -> Result<u64> {
-        let amount = args::integer(argument)?;
-        if amount < 0 {
-            return Err(Error::fixed("ERR invalid expire time, must be >= 0"));
-        }
-        let amount_ms = amount.checked_mul(self.unit_ms);
-        let moment_ms = match self.is_relative {
-            true => amount_ms.and_then(|delay_ms| tx.expiry_in_ms(delay_ms)),
-            false => amount_ms,
-        };
-        match moment_ms.map(i64::cast_unsigned) {
-            // 0 is the moment at which all fields are there.
-            Some(moment_ms @ 0..=FIELD_MOMENT_MS_MAX) => Ok(moment_ms.max(1)),
-            // The log of another server may have later ones.
-            _ if tx.is_replay() => Ok(FIELD_MOMENT_MS_MAX),
-            _ => Err(Error::invalid_expire(command)),
-        }
+/// Reads a time as the moment when fields expire, in milliseconds since 1970.
+///
+/// # Errors
+///
+/// An error if it is no number, below zero, or too far in the future.
+pub(super) fn field_moment_ms(
+    unit: TimeUnit,
+    tx: &Transaction<'_>,
+    argument: &[u8],
+    command: &str,
+) -> Result<u64> {
+    let amount = args::integer(argument)?;
+    if amount < 0 {
+        return Err(Error::fixed("ERR invalid expire time, must be >= 0"));
+    }
+    match unit.moment_ms(tx, amount).map(i64::cast_unsigned) {
+        // 0 is the moment at which all fields are there.
+        Some(moment_ms @ 0..=FIELD_MOMENT_MS_MAX) => Ok(moment_ms.max(1)),
+        // The log of another server may have later ones.
+        _ if tx.is_replay() => Ok(FIELD_MOMENT_MS_MAX),
+        _ => Err(Error::invalid_expire(command)),
     }
 }
 
@@ -100,42 +80,26 @@ const HEXPIRE: Command = Command {
         ("HEXPIRE myhash 10 FIELDS 2 a none", "[(integer) 1, (integer) -2]"),
         ("HTTL myhash FIELDS 2 a b", "[(integer) 10, (integer) -1]"),
     ],
-    run: Run::Write(hexpire),
+    run: Run::Write(|tx, request, reply| expire("hexpire", TimeUnit::SECONDS, tx, request, reply)),
     ..HASH
 };
 
-fn hexpire(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    expire("hexpire", TimeUnit::SECONDS, tx, request, reply)
-}
-
 const HPEXPIRE: Command = Command {
     name: "hpexpire",
-    arity: Arity::AtLeast(6),
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Sets hash fields to expire after a number of milliseconds.",
-    since: "7.4.0",
-    complexity: "O(N) where N is the number of specified fields",
     arguments: &[Argument::KEY, Argument::integer("milliseconds"), CONDITION, FIELDS],
     example: &[
         ("HSET myhash a Hello b World", "(integer) 2"),
         ("HPEXPIRE myhash 10000 FIELDS 1 a", "[(integer) 1]"),
         ("HPEXPIRE myhash 5000 GT FIELDS 1 a", "[(integer) 0]"),
     ],
-    run: Run::Write(hpexpire),
-    ..HASH
+    run: Run::Write(|tx, request, reply| expire("hpexpire", TimeUnit::MILLISECONDS, tx, request, reply)),
+    ..HEXPIRE
 };
-
-fn hpexpire(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    expire("hpexpire", TimeUnit::MILLISECONDS, tx, request, reply)
-}
 
 const HEXPIREAT: Command = Command {
     name: "hexpireat",
-    arity: Arity::AtLeast(6),
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Sets hash fields to expire at a Unix time in seconds.",
-    since: "7.4.0",
-    complexity: "O(N) where N is the number of specified fields",
     arguments: &[Argument::KEY, Argument::unix_time("unix-time-seconds"), CONDITION, FIELDS],
     example: &[
         ("HSET myhash a Hello b World", "(integer) 2"),
@@ -143,34 +107,24 @@ const HEXPIREAT: Command = Command {
         ("HEXPIREAT myhash 1 FIELDS 1 b", "[(integer) 2]"),
         ("HKEYS myhash", "[\"a\"]"),
     ],
-    run: Run::Write(hexpireat),
-    ..HASH
+    run: Run::Write(|tx, request, reply| expire("hexpireat", TimeUnit::UNIX_SECONDS, tx, request, reply)),
+    ..HEXPIRE
 };
-
-fn hexpireat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    expire("hexpireat", TimeUnit::UNIX_SECONDS, tx, request, reply)
-}
 
 const HPEXPIREAT: Command = Command {
     name: "hpexpireat",
-    arity: Arity::AtLeast(6),
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Sets hash fields to expire at a Unix time in milliseconds.",
-    since: "7.4.0",
-    complexity: "O(N) where N is the number of specified fields",
     arguments: &[Argument::KEY, Argument::unix_time("unix-time-milliseconds"), CONDITION, FIELDS],
     example: &[
         ("HSET myhash a Hello b World", "(integer) 2"),
         ("HPEXPIREAT myhash 33177117420123 FIELDS 1 a", "[(integer) 1]"),
         ("HPEXPIRETIME myhash FIELDS 1 a", "[(integer) 33177117420123]"),
     ],
-    run: Run::Write(hpexpireat),
-    ..HASH
+    run: Run::Write(|tx, request, reply| {
+        expire("hpexpireat", TimeUnit::UNIX_MILLISECONDS, tx, request, reply)
+    }),
+    ..HEXPIRE
 };
-
-fn hpexpireat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    expire("hpexpireat", TimeUnit::UNIX_MILLISECONDS, tx, request, reply)
-}
 
 /// Makes fields expire at the moment that the request names, if they meet its condition.
 fn expire(
@@ -182,7 +136,7 @@ fn expire(
 ) -> Result {
     let key = request.at(1);
     tx.peek::<Hash>(key)?;
-    let moment_ms = unit.moment_ms(tx, request.at(2), command)?;
+    let moment_ms = field_moment_ms(unit, tx, request.at(2), command)?;
     let (condition, fields) = parse_expire(request)?;
     let is_over = tx.is_over(moment_ms);
     let event = if is_over { "hdel" } else { "hexpire" };
@@ -346,34 +300,20 @@ const HTTL: Command = Command {
         ("HEXPIRE myhash 10 FIELDS 1 a", "[(integer) 1]"),
         ("HTTL myhash FIELDS 3 a b none", "[(integer) 10, (integer) -1, (integer) -2]"),
     ],
-    run: Run::Read(httl),
+    run: Run::Read(|tx, request, reply| told(tx, request, reply, |_, left_ms| left_ms.div_ceil(1000))),
     ..HASH
 };
 
-fn httl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    told(tx, request, reply, |_, left_ms| left_ms.div_ceil(1000))
-}
-
 const HPTTL: Command = Command {
     name: "hpttl",
-    arity: Arity::AtLeast(5),
-    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the milliseconds until hash fields expire: -1 if never, -2 if the field is absent.",
-    since: "7.4.0",
-    complexity: "O(N) where N is the number of specified fields",
-    tips: &["nondeterministic_output"],
-    arguments: &[Argument::KEY, FIELDS],
     example: &[
         ("HSET myhash a Hello b World", "(integer) 2"),
         ("HPTTL myhash FIELDS 2 a none", "[(integer) -1, (integer) -2]"),
     ],
-    run: Run::Read(hpttl),
-    ..HASH
+    run: Run::Read(|tx, request, reply| told(tx, request, reply, |_, left_ms| left_ms)),
+    ..HTTL
 };
-
-fn hpttl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    told(tx, request, reply, |_, left_ms| left_ms)
-}
 
 const HEXPIRETIME: Command = Command {
     name: "hexpiretime",
@@ -388,34 +328,21 @@ const HEXPIRETIME: Command = Command {
         ("HEXPIREAT myhash 33177117420 FIELDS 1 a", "[(integer) 1]"),
         ("HEXPIRETIME myhash FIELDS 2 a b", "[(integer) 33177117420, (integer) -1]"),
     ],
-    run: Run::Read(hexpiretime),
+    run: Run::Read(|tx, request, reply| told(tx, request, reply, |at_ms, _| at_ms.div_ceil(1000))),
     ..HASH
 };
 
-fn hexpiretime(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    told(tx, request, reply, |at_ms, _| at_ms.div_ceil(1000))
-}
-
 const HPEXPIRETIME: Command = Command {
     name: "hpexpiretime",
-    arity: Arity::AtLeast(5),
-    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the Unix times in milliseconds when hash fields expire: -1 if never, -2 if absent.",
-    since: "7.4.0",
-    complexity: "O(N) where N is the number of specified fields",
-    arguments: &[Argument::KEY, FIELDS],
     example: &[
         ("HSET myhash a Hello b World", "(integer) 2"),
         ("HPEXPIREAT myhash 33177117420123 FIELDS 1 a", "[(integer) 1]"),
         ("HPEXPIRETIME myhash FIELDS 2 a b", "[(integer) 33177117420123, (integer) -1]"),
     ],
-    run: Run::Read(hpexpiretime),
-    ..HASH
+    run: Run::Read(|tx, request, reply| told(tx, request, reply, |at_ms, _| at_ms)),
+    ..HEXPIRETIME
 };
-
-fn hpexpiretime(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    told(tx, request, reply, |at_ms, _| at_ms)
-}
 
 /// Replies for each field with what `convert` makes of its moment and of the milliseconds until then.
 fn told(

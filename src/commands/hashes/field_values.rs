@@ -4,8 +4,8 @@ use crate::keyspace::{Change, Transaction};
 use crate::resp::{Reply, Request, Sent};
 use crate::types::hashes::Hash;
 
-use super::field_expiries::{FIELDS, Fields, MISSING_FIELDS, TimeUnit, only_once};
-use crate::commands::args::is_word;
+use super::field_expiries::{FIELDS, Fields, MISSING_FIELDS, field_moment_ms, only_once};
+use crate::commands::args::{TimeUnit, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
@@ -107,7 +107,7 @@ impl FieldOptions {
             }
             if let Some(unit) = unit {
                 let time = request.get(at).ok_or(Error::fixed("ERR missing expire time"))?;
-                moment = Some(Moment::At(unit.moment_ms(tx, time, command)?));
+                moment = Some(Moment::At(field_moment_ms(unit, tx, time, command)?));
                 at += 1;
             } else if named.is_some() {
                 // It stands alone.

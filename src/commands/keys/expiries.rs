@@ -3,7 +3,7 @@
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 
-use crate::commands::args::{self, Options, is_word};
+use crate::commands::args::{self, Options, TimeUnit, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
@@ -42,17 +42,11 @@ fn ttl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
 
 const PTTL: Command = Command {
     name: "pttl",
-    arity: Arity::Exactly(2),
-    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the milliseconds until a key expires: -1 if it never does, -2 if it is absent.",
     since: "2.6.0",
-    complexity: "O(1)",
-    is_brief: true,
-    tips: &["nondeterministic_output"],
-    arguments: &[Argument::KEY],
     example: &[("SET mykey Hello", "OK"), ("PTTL mykey", "(integer) -1"), ("PTTL nosuchkey", "(integer) -2")],
     run: Run::Read(pttl),
-    ..KEY
+    ..TTL
 };
 
 fn pttl(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -89,61 +83,28 @@ const EXPIRE: Command = Command {
         ("EXPIRE mykey 20 NX", "(integer) 0"),
         ("EXPIRE nosuchkey 10", "(integer) 0"),
     ],
-    run: Run::Write(expire),
+    run: Run::Write(|tx, request, reply| set_expiry("expire", TimeUnit::SECONDS, tx, request, reply)),
     ..KEY
 };
 
-fn expire(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    expire_in("expire", 1000, tx, request, reply)
-}
-
 const PEXPIRE: Command = Command {
     name: "pexpire",
-    arity: Arity::AtLeast(3),
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Sets a key to expire after a number of milliseconds; 0 or less deletes it.",
     since: "2.6.0",
-    complexity: "O(1)",
-    is_brief: true,
     arguments: &[Argument::KEY, Argument::integer("milliseconds"), ExpireConditions::ARGUMENT],
     example: &[
         ("SET mykey Hello", "OK"),
         ("PEXPIRE mykey 1500", "(integer) 1"),
         ("PEXPIRE mykey 1000 GT", "(integer) 0"),
     ],
-    run: Run::Write(pexpire),
-    ..KEY
+    run: Run::Write(|tx, request, reply| set_expiry("pexpire", TimeUnit::MILLISECONDS, tx, request, reply)),
+    ..EXPIRE
 };
 
-fn pexpire(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    expire_in("pexpire", 1, tx, request, reply)
-}
-
-fn expire_in(
-    command: &str,
-    unit_ms: i64,
-    tx: &mut Transaction<'_>,
-    request: Request<'_>,
-    reply: Reply<'_>,
-) -> Result {
-    set_expiry(command, unit_ms, true, tx, request, reply)
-}
-
-fn expire_at(
-    command: &str,
-    unit_ms: i64,
-    tx: &mut Transaction<'_>,
-    request: Request<'_>,
-    reply: Reply<'_>,
-) -> Result {
-    set_expiry(command, unit_ms, false, tx, request, reply)
-}
-
-/// Sets a key to expire a number of units from now on, or after 1970.
+/// Sets a key to expire at the moment that the request names.
 fn set_expiry(
     command: &str,
-    unit_ms: i64,
-    is_relative: bool,
+    unit: TimeUnit,
     tx: &mut Transaction<'_>,
     request: Request<'_>,
     reply: Reply<'_>,
@@ -151,9 +112,7 @@ fn set_expiry(
     let key = request.at(1);
     let conditions = ExpireConditions::parse(request)?;
     let amount = args::integer(request.at(2))?;
-    let amount_ms = amount.checked_mul(unit_ms);
-    let moment_ms = if is_relative { amount_ms.and_then(|ms| tx.expiry_in_ms(ms)) } else { amount_ms };
-    let moment_ms = moment_ms.ok_or_else(|| Error::invalid_expire(command))?;
+    let moment_ms = unit.moment_ms(tx, amount).ok_or_else(|| Error::invalid_expire(command))?;
     let Some(current_ms) = tx.use_expiry(key) else { return Ok(reply.bool(false)) };
     let are_met = conditions.are_met(current_ms, moment_ms);
     if are_met {
@@ -247,12 +206,8 @@ fn persist(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 
 const EXPIREAT: Command = Command {
     name: "expireat",
-    arity: Arity::AtLeast(3),
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Sets a key to expire at a Unix time in seconds; a time in the past deletes it.",
     since: "1.2.0",
-    complexity: "O(1)",
-    is_brief: true,
     arguments: &[Argument::KEY, Argument::unix_time("unix-time-seconds"), ExpireConditions::ARGUMENT],
     example: &[
         ("SET mykey Hello", "OK"),
@@ -261,35 +216,25 @@ const EXPIREAT: Command = Command {
         ("EXPIREAT mykey 1293840000", "(integer) 1"),
         ("EXISTS mykey", "(integer) 0"),
     ],
-    run: Run::Write(expireat),
-    ..KEY
+    run: Run::Write(|tx, request, reply| set_expiry("expireat", TimeUnit::UNIX_SECONDS, tx, request, reply)),
+    ..EXPIRE
 };
-
-fn expireat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    expire_at("expireat", 1000, tx, request, reply)
-}
 
 const PEXPIREAT: Command = Command {
     name: "pexpireat",
-    arity: Arity::AtLeast(3),
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Sets a key to expire at a Unix time in milliseconds; a time in the past deletes it.",
     since: "2.6.0",
-    complexity: "O(1)",
-    is_brief: true,
     arguments: &[Argument::KEY, Argument::unix_time("unix-time-milliseconds"), ExpireConditions::ARGUMENT],
     example: &[
         ("SET mykey Hello", "OK"),
         ("PEXPIREAT mykey 33177117420000", "(integer) 1"),
         ("PEXPIRETIME mykey", "(integer) 33177117420000"),
     ],
-    run: Run::Write(pexpireat),
-    ..KEY
+    run: Run::Write(|tx, request, reply| {
+        set_expiry("pexpireat", TimeUnit::UNIX_MILLISECONDS, tx, request, reply)
+    }),
+    ..EXPIRE
 };
-
-fn pexpireat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    expire_at("pexpireat", 1, tx, request, reply)
-}
 
 const EXPIRETIME: Command = Command {
     name: "expiretime",
@@ -315,20 +260,14 @@ fn expiretime(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 
 const PEXPIRETIME: Command = Command {
     name: "pexpiretime",
-    arity: Arity::Exactly(2),
-    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the Unix time in milliseconds when a key expires: -1 if it never does, -2 if it is absent.",
-    since: "7.0.0",
-    complexity: "O(1)",
-    is_brief: true,
-    arguments: &[Argument::KEY],
     example: &[
         ("SET mykey Hello", "OK"),
         ("PEXPIREAT mykey 33177117420000", "(integer) 1"),
         ("PEXPIRETIME mykey", "(integer) 33177117420000"),
     ],
     run: Run::Read(pexpiretime),
-    ..KEY
+    ..EXPIRETIME
 };
 
 fn pexpiretime(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

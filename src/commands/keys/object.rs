@@ -15,8 +15,18 @@ const SHARED_INTEGERS: i64 = 10_000;
 /// The number of references that Redis reports for a shared value.
 const SHARED_REFERENCES: i64 = i32::MAX as i64;
 
-/// The facts that most commands of this file share.
-const KEY: Command = Command { categories: Categories::KEYSPACE, group: Group::GENERIC, ..Command::DEFAULTS };
+/// The facts that the subcommands share.
+const OF_KEY: Command = Command {
+    arity: Arity::Exactly(3),
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
+    categories: Categories::KEYSPACE,
+    group: Group::GENERIC,
+    complexity: "O(1)",
+    is_brief: true,
+    tips: &["nondeterministic_output"],
+    arguments: &[Argument::KEY],
+    ..Command::DEFAULTS
+};
 
 const OBJECT: Command = Command {
     name: "object",
@@ -32,14 +42,8 @@ const OBJECT: Command = Command {
 
 const OBJECT_ENCODING: Command = Command {
     name: "object|encoding",
-    arity: Arity::Exactly(3),
-    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
     summary: "Returns the encoding that Redis would use for a value.",
     since: "2.2.3",
-    complexity: "O(1)",
-    is_brief: true,
-    tips: &["nondeterministic_output"],
-    arguments: &[Argument::KEY],
     example: &[
         ("SET mykey 1000", "OK"),
         ("OBJECT ENCODING mykey", "\"int\""),
@@ -47,7 +51,7 @@ const OBJECT_ENCODING: Command = Command {
         ("OBJECT ENCODING mykey", "\"raw\""),
     ],
     run: Run::Read(encoding),
-    ..KEY
+    ..OF_KEY
 };
 
 fn encoding(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -62,17 +66,11 @@ pub(in crate::commands) fn encoding_name(facts: &Facts<'_>) -> &'static str {
 
 const OBJECT_FREQ: Command = Command {
     name: "object|freq",
-    arity: Arity::Exactly(3),
-    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
     summary: "Returns how often a key is used, on a logarithmic scale; needs an LFU eviction policy.",
     since: "4.0.0",
-    complexity: "O(1)",
-    is_brief: true,
-    tips: &["nondeterministic_output"],
-    arguments: &[Argument::KEY],
     example: &[("SET mykey Hello", "OK")],
     run: Run::Read(freq),
-    ..KEY
+    ..OF_KEY
 };
 
 fn freq(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -88,17 +86,11 @@ fn freq(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 
 const OBJECT_IDLETIME: Command = Command {
     name: "object|idletime",
-    arity: Arity::Exactly(3),
-    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
     summary: "Returns the number of seconds since a key was last used.",
     since: "2.2.3",
-    complexity: "O(1)",
-    is_brief: true,
-    tips: &["nondeterministic_output"],
-    arguments: &[Argument::KEY],
     example: &[("SET mykey Hello", "OK"), ("OBJECT IDLETIME mykey", "(integer) 0")],
     run: Run::Read(idletime),
-    ..KEY
+    ..OF_KEY
 };
 
 fn idletime(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -114,17 +106,11 @@ fn idletime(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 const OBJECT_REFCOUNT: Command = Command {
     name: "object|refcount",
-    arity: Arity::Exactly(3),
-    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
     summary: "Returns the reference count that Redis would report for a value.",
     since: "2.2.3",
-    complexity: "O(1)",
-    is_brief: true,
-    tips: &["nondeterministic_output"],
-    arguments: &[Argument::KEY],
     example: &[("SET mykey Hello", "OK"), ("OBJECT REFCOUNT mykey", "(integer) 1")],
     run: Run::Read(refcount),
-    ..KEY
+    ..OF_KEY
 };
 
 fn refcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -66,13 +66,7 @@ fn pop_first<'r>(
 
 const BRPOP: Command = Command {
     name: "brpop",
-    arity: Arity::AtLeast(3),
-    flags: Flags::BLOCKING,
-    keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     summary: "Removes and returns the tail of the first non-empty list; blocks if all are empty.",
-    since: "2.0.0",
-    complexity: "O(N) where N is the number of provided keys.",
-    arguments: &[Argument::KEY.multiple(), Argument::double("timeout")],
     example: &[("RPUSH list1 a b", "(integer) 2"), ("BRPOP list1 list2 0", "[\"list1\", \"b\"]")],
     run: Run::Block(&Blocking {
         kind: LIST_KIND,
@@ -82,7 +76,7 @@ const BRPOP: Command = Command {
         nothing: |reply| reply.nil_array(),
         waiting: WaitingRules::PLAIN,
     }),
-    ..LIST
+    ..BLPOP
 };
 
 const BLMOVE: Command = Command {

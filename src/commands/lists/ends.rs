@@ -44,13 +44,9 @@ const LPUSH: Command = Command {
         ("LPUSH mylist hello", "(integer) 2"),
         ("LRANGE mylist 0 -1", "[\"hello\", \"world\"]"),
     ],
-    run: Run::Write(lpush),
+    run: Run::Write(|tx, request, reply| push(tx, request, ListEnd::Head, reply)),
     ..LIST
 };
-
-fn lpush(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    push(tx, request, ListEnd::Head, reply)
-}
 
 /// Adds the elements of a request at an end of a list.
 fn push(tx: &mut Transaction<'_>, request: Request<'_>, end: ListEnd, reply: Reply<'_>) -> Result {
@@ -71,50 +67,29 @@ pub(super) fn pop_event(end: ListEnd) -> &'static str {
 
 const RPUSH: Command = Command {
     name: "rpush",
-    arity: Arity::AtLeast(3),
-    flags: Flags::DENYOOM.and(Flags::FAST),
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
     summary: "Adds elements at the tail of a list, creating it if it is absent.",
-    since: "1.0.0",
-    complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
-    is_brief: true,
-    arguments: &[Argument::KEY, Argument::string("element").multiple()],
     example: &[
         ("RPUSH mylist hello", "(integer) 1"),
         ("RPUSH mylist world", "(integer) 2"),
         ("LRANGE mylist 0 -1", "[\"hello\", \"world\"]"),
     ],
-    run: Run::Write(rpush),
-    ..LIST
+    run: Run::Write(|tx, request, reply| push(tx, request, ListEnd::Tail, reply)),
+    ..LPUSH
 };
-
-fn rpush(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    push(tx, request, ListEnd::Tail, reply)
-}
 
 const LPUSHX: Command = Command {
     name: "lpushx",
-    arity: Arity::AtLeast(3),
-    flags: Flags::DENYOOM.and(Flags::FAST),
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
     summary: "Adds elements at the head of a list, only if the list is present.",
     since: "2.2.0",
-    complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
-    is_brief: true,
-    arguments: &[Argument::KEY, Argument::string("element").multiple()],
     example: &[
         ("LPUSH mylist World", "(integer) 1"),
         ("LPUSHX mylist Hello", "(integer) 2"),
         ("LPUSHX myotherlist Hello", "(integer) 0"),
         ("LRANGE mylist 0 -1", "[\"Hello\", \"World\"]"),
     ],
-    run: Run::Write(lpushx),
-    ..LIST
+    run: Run::Write(|tx, request, reply| push_if_there(tx, request, ListEnd::Head, reply)),
+    ..LPUSH
 };
-
-fn lpushx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    push_if_there(tx, request, ListEnd::Head, reply)
-}
 
 /// Adds the elements of a request at an end of a list that is there.
 fn push_if_there(tx: &mut Transaction<'_>, request: Request<'_>, end: ListEnd, reply: Reply<'_>) -> Result {
@@ -127,27 +102,16 @@ fn push_if_there(tx: &mut Transaction<'_>, request: Request<'_>, end: ListEnd, r
 
 const RPUSHX: Command = Command {
     name: "rpushx",
-    arity: Arity::AtLeast(3),
-    flags: Flags::DENYOOM.and(Flags::FAST),
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
     summary: "Adds elements at the tail of a list, only if the list is present.",
-    since: "2.2.0",
-    complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
-    is_brief: true,
-    arguments: &[Argument::KEY, Argument::string("element").multiple()],
     example: &[
         ("RPUSH mylist Hello", "(integer) 1"),
         ("RPUSHX mylist World", "(integer) 2"),
         ("RPUSHX myotherlist World", "(integer) 0"),
         ("LRANGE mylist 0 -1", "[\"Hello\", \"World\"]"),
     ],
-    run: Run::Write(rpushx),
-    ..LIST
+    run: Run::Write(|tx, request, reply| push_if_there(tx, request, ListEnd::Tail, reply)),
+    ..LPUSHX
 };
-
-fn rpushx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    push_if_there(tx, request, ListEnd::Tail, reply)
-}
 
 const LPOP: Command = Command {
     name: "lpop",
@@ -167,13 +131,9 @@ const LPOP: Command = Command {
         ("LPOP mylist 2", "[\"two\", \"three\"]"),
         ("LPOP mylist", "(nil)"),
     ],
-    run: Run::Write(lpop),
+    run: Run::Write(|tx, request, reply| pop_of_request(tx, request, ListEnd::Head, reply)),
     ..LIST
 };
-
-fn lpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    pop_of_request(tx, request, ListEnd::Head, reply)
-}
 
 /// Pops one element, or as many as the request counts.
 fn pop_of_request(tx: &mut Transaction<'_>, request: Request<'_>, end: ListEnd, reply: Reply<'_>) -> Result {
@@ -219,29 +179,16 @@ pub(super) fn pop<'r>(
 
 const RPOP: Command = Command {
     name: "rpop",
-    arity: Arity::AtLeast(2),
-    flags: Flags::FAST,
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     summary: "Removes and returns elements from the tail of a list; an empty list is deleted.",
-    since: "1.0.0",
-    complexity: "O(N) where N is the number of elements returned",
-    reads_much: Some(reads_much::as_counted_changing),
-    is_brief: true,
-    brief_arguments_max: 2,
-    arguments: &[Argument::KEY, Argument::integer("count").since("6.2.0").optional()],
     example: &[
         ("RPUSH mylist one two three", "(integer) 3"),
         ("RPOP mylist", "\"three\""),
         ("RPOP mylist 2", "[\"two\", \"one\"]"),
         ("RPOP mylist", "(nil)"),
     ],
-    run: Run::Write(rpop),
-    ..LIST
+    run: Run::Write(|tx, request, reply| pop_of_request(tx, request, ListEnd::Tail, reply)),
+    ..LPOP
 };
-
-fn rpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    pop_of_request(tx, request, ListEnd::Tail, reply)
-}
 
 const LMPOP: Command = Command {
     name: "lmpop",

@@ -60,7 +60,7 @@ const LMOVEM: Command = Command {
 
 fn lmovem(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let moving = Moving::parse(request, 5)?;
-    match moving.run(tx, request)? {
+    match moving.move_elements(tx, request)? {
         Some(elements) => Ok(array(&elements, reply)),
         None if moving.is_exact => Ok(reply.nil_array()),
         None => Ok(array(&[], reply)),
@@ -113,7 +113,7 @@ fn blmovem<'r>(
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
     let moving = Moving::parse(request, 6)?;
-    Ok(match moving.run(tx, request)? {
+    Ok(match moving.move_elements(tx, request)? {
         Some(elements) => Taken::Something(array(&elements, reply)),
         None => Taken::Nothing(reply),
     })
@@ -153,7 +153,7 @@ impl Moving {
 
     /// Moves the elements; returns them in the order that they have in the target, or `None` if there are
     /// none, or too few.
-    fn run(&self, tx: &mut Transaction<'_>, request: Request<'_>) -> Result<Option<Vec<Vec<u8>>>> {
+    fn move_elements(&self, tx: &mut Transaction<'_>, request: Request<'_>) -> Result<Option<Vec<Vec<u8>>>> {
         let (source, target, MoveEnds { from, to }) = (request.at(1), request.at(2), self.ends);
         let Some(list) = tx.peek::<List>(source)? else { return Ok(None) };
         if self.is_exact && list.len() < self.count {

@@ -7,7 +7,7 @@ use crate::glob::Pattern;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, Sent};
 use crate::scripting::functions::{BYTES_MAX, Function, Library, Policy};
-use crate::scripting::running::{Called, Current, Kind};
+use crate::scripting::running::{Called, Current, ScriptKind};
 use crate::scripting::{Callable, Invocation};
 
 use super::scripts::{kill, show_script};
@@ -416,10 +416,12 @@ const FUNCTION_STATS: Command = Command {
 fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     let scripting = &context.instance.scripting;
     let current = scripting.running.current();
-    if scripting.running.is_busy() && current.as_ref().is_some_and(|current| current.kind == Kind::Script) {
+    if scripting.running.is_busy()
+        && current.as_ref().is_some_and(|current| current.kind == ScriptKind::Script)
+    {
         return Err(busy(context.instance));
     }
-    let current = current.filter(|current| current.kind == Kind::Function);
+    let current = current.filter(|current| current.kind == ScriptKind::Function);
     let (libraries, functions) = {
         let known = scripting.libraries();
         (known.all().len(), known.function_count())
@@ -469,7 +471,7 @@ const FUNCTION_KILL: Command = Command {
 };
 
 fn kill_function(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    kill(context, Kind::Function, reply)
+    kill(context, ScriptKind::Function, reply)
 }
 
 const FUNCTION_HELP: Command = Command {

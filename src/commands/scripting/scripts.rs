@@ -2,7 +2,7 @@
 
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
-use crate::scripting::running::{Kind, Unkilled};
+use crate::scripting::running::{ScriptKind, Unkilled};
 use crate::scripting::{Callable, Digest, Interpreter, Invocation, Known};
 
 use crate::commands::args::is_word;
@@ -50,13 +50,9 @@ const EVAL: Command = Command {
         ("GET mykey", "\"Hello\""),
     ],
     may_replicate: true,
-    run: Run::Server(eval),
+    run: Run::Server(|context, request, reply| run_text(context, request, false, reply)),
     ..SCRIPTING
 };
-
-fn eval(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    run_text(context, request, false, reply)
-}
 
 const EVAL_RO: Command = Command {
     name: "eval_ro",
@@ -70,60 +66,35 @@ const EVAL_RO: Command = Command {
     complexity: "Depends on the script that is executed.",
     arguments: &[Argument::string("script"), NUMKEYS, SCRIPT_KEYS, ARGS],
     example: &[("EVAL_RO \"return redis.call('get', KEYS[1])\" 1 mykey", "(nil)")],
-    run: Run::Server(eval_ro),
+    run: Run::Server(|context, request, reply| run_text(context, request, true, reply)),
     ..SCRIPTING
 };
 
-fn eval_ro(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    run_text(context, request, true, reply)
-}
-
 const EVALSHA: Command = Command {
     name: "evalsha",
-    arity: Arity::AtLeast(3),
-    flags: FLAGS,
-    keys: KEYS,
-    scope: Scope::Script,
     code: Code::Digest,
     summary: "Runs a cached Lua script, given its SHA-1.",
-    since: "2.6.0",
-    complexity: "Depends on the script that is executed.",
     arguments: &[Argument::string("sha1"), NUMKEYS, SCRIPT_KEYS, ARGS],
     example: &[
         ("SCRIPT LOAD \"return 1\"", "\"e0e1f9fabfc9d4800c877a703b823ac0578ff8db\""),
         ("EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0", "(integer) 1"),
     ],
-    may_replicate: true,
-    run: Run::Server(evalsha),
-    ..SCRIPTING
+    run: Run::Server(|context, request, reply| run_known(context, request, false, reply)),
+    ..EVAL
 };
-
-fn evalsha(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    run_known(context, request, false, reply)
-}
 
 const EVALSHA_RO: Command = Command {
     name: "evalsha_ro",
-    arity: Arity::AtLeast(3),
-    flags: FLAGS.and(Flags::READONLY),
-    keys: READ_KEYS,
-    scope: Scope::Script,
     code: Code::Digest,
     summary: "Runs a cached Lua script that only reads data, given its SHA-1.",
-    since: "7.0.0",
-    complexity: "Depends on the script that is executed.",
     arguments: &[Argument::string("sha1"), NUMKEYS, SCRIPT_KEYS, ARGS],
     example: &[(
         "EVALSHA_RO ffffffffffffffffffffffffffffffffffffffff 0",
         "(error) NOSCRIPT No matching script. Please use EVAL.",
     )],
-    run: Run::Server(evalsha_ro),
-    ..SCRIPTING
+    run: Run::Server(|context, request, reply| run_known(context, request, true, reply)),
+    ..EVAL_RO
 };
-
-fn evalsha_ro(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    run_known(context, request, true, reply)
-}
 
 const NO_SCRIPT: Error = Error::fixed("NOSCRIPT No matching script. Please use EVAL.");
 
@@ -139,7 +110,7 @@ fn run_text(
     instance.scripting.with(|interpreter| {
         // Compiling is part of the run: it takes time, too, and SCRIPT KILL may come before the script has
         // begun. With a run of its own for each of the two, that kill would end with the first one.
-        let _run = instance.scripting.running.begin(context.session.began);
+        let _run = instance.scripting.running.begin_script(context.session.began);
         let known = match interpreter.script_of(text) {
             Some(known) => known,
             None => define(interpreter, text, false)?,
@@ -160,7 +131,7 @@ fn run_known(
     let keys = key_count(request)?;
     instance.scripting.with(|interpreter| {
         let known = interpreter.script(&digest).ok_or(NO_SCRIPT)?;
-        let _run = instance.scripting.running.begin(context.session.began);
+        let _run = instance.scripting.running.begin_script(context.session.began);
         run_script(context, interpreter, known, keys, is_read_only, request, reply)
     })
 }
@@ -346,11 +317,11 @@ const SCRIPT_KILL: Command = Command {
 };
 
 fn kill_script(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    kill(context, Kind::Script, reply)
+    kill(context, ScriptKind::Script, reply)
 }
 
 /// Kills the running script or function, if it is of this kind.
-pub(super) fn kill(context: &Context<'_, '_>, kind: Kind, reply: Reply<'_>) -> Result {
+pub(super) fn kill(context: &Context<'_, '_>, kind: ScriptKind, reply: Reply<'_>) -> Result {
     match context.instance.scripting.running.kill(kind) {
         Ok(()) => Ok(reply.ok()),
         Err(Unkilled::NotRunning) => Err(Error::fixed("NOTBUSY No scripts in execution right now.")),
@@ -426,7 +397,7 @@ mod tests {
     /// Kills the script of this thread, once, as another client does when the script is declared to be slow.
     fn kill_when_slow() {
         if let Some(running) = RUNNING.take() {
-            KILLED.set(Some(running.kill(Kind::Script)));
+            KILLED.set(Some(running.kill(ScriptKind::Script)));
         }
     }
 
@@ -452,7 +423,8 @@ mod tests {
         let mut tx = instance.keyspace.begin_all(0).expect("nothing is in its way");
         let mut context = Context { instance: &instance, session: &mut session, tx: &mut tx };
         let mut out = Vec::new();
-        let error = eval(&mut context, request, Reply::new(&mut out, Protocol::Resp2)).map(|_| ()).err();
+        let error =
+            run_text(&mut context, request, false, Reply::new(&mut out, Protocol::Resp2)).map(|_| ()).err();
 
         assert_eq!(KILLED.get(), Some(Ok(())));
         let text = error.map(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());

@@ -282,21 +282,14 @@ fn sunionstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>)
 
 const SDIFF: Command = Command {
     name: "sdiff",
-    arity: Arity::AtLeast(2),
-    keys: &[KeySpec::every(1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the members of the first set that are in none of the others.",
-    since: "1.0.0",
-    complexity: "O(N) where N is the total number of elements in all given sets.",
-    tips: &["nondeterministic_output_order"],
-    reads_much: Some(reads_much::all),
-    arguments: &[Argument::KEY.multiple()],
     example: &[
         ("SADD key1 1 2 3", "(integer) 3"),
         ("SADD key2 3 4 5", "(integer) 3"),
         ("SDIFF key1 key2", "[\"1\", \"2\"]"),
     ],
     run: Run::Read(sdiff),
-    ..SET
+    ..SUNION
 };
 
 fn sdiff(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -323,17 +316,10 @@ fn subtract<'t>(sets: &[Option<SetView<'t>>], most: usize, visit: impl FnMut(Mem
 
 const SDIFFCARD: Command = Command {
     name: "sdiffcard",
-    arity: Arity::AtLeast(3),
-    keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns how many members of the first set are in none of the others.",
     since: "8.10.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
     reads_much: Some(reads_much::all),
-    arguments: &[
-        Argument::integer("numkeys"),
-        Argument::KEY.multiple(),
-        Argument::integer("limit").token("LIMIT").optional(),
-    ],
     example: &[
         ("SADD key1 1 2 3", "(integer) 3"),
         ("SADD key2 3 4 5", "(integer) 3"),
@@ -341,7 +327,7 @@ const SDIFFCARD: Command = Command {
         ("SDIFFCARD 2 key1 key2 LIMIT 1", "(integer) 1"),
     ],
     run: Run::Read(sdiffcard),
-    ..SET
+    ..SINTERCARD
 };
 
 fn sdiffcard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -353,17 +339,7 @@ fn sdiffcard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 
 const SDIFFSTORE: Command = Command {
     name: "sdiffstore",
-    arity: Arity::AtLeast(3),
-    flags: Flags::DENYOOM,
-    keys: &[
-        KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),
-        KeySpec::range(2, -1, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
-    ],
     summary: "Stores the members of the first set that are in none of the others; returns how many.",
-    since: "1.0.0",
-    complexity: "O(N) where N is the total number of elements in all given sets.",
-    reads_much: Some(reads_much::all_changing),
-    arguments: &[Argument::new("destination", ArgumentKind::Key), Argument::KEY.multiple().of_spec(1)],
     example: &[
         ("SADD key1 1 2 3", "(integer) 3"),
         ("SADD key2 3 4 5", "(integer) 3"),
@@ -371,7 +347,7 @@ const SDIFFSTORE: Command = Command {
         ("SMEMBERS key", "[\"1\", \"2\"]"),
     ],
     run: Run::Write(sdiffstore),
-    ..SET
+    ..SUNIONSTORE
 };
 
 fn sdiffstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -50,13 +50,20 @@ const ZUNION: Command = Command {
         ("ZADD zset2 1 one 2 two 3 three", "(integer) 3"),
         ("ZUNION 2 zset1 zset2 WITHSCORES", "[\"one\", \"2\", \"three\", \"3\", \"two\", \"4\"]"),
     ],
-    run: Run::Read(zunion),
+    run: Run::Read(|tx, request, reply| combined(Operator::Union, "zunion", tx, request, reply)),
     ..SORTED_SET
 };
 
-fn zunion(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let operation = Operation::parse(tx, request, 1, Operator::Union, "zunion")?;
-    let mut result = operation.run();
+/// Replies with the members that an operation makes of several sorted sets.
+fn combined(
+    operator: Operator,
+    command: &str,
+    tx: &Transaction<'_>,
+    request: Request<'_>,
+    reply: Reply<'_>,
+) -> Result {
+    let operation = Operation::parse(tx, request, 1, operator, command)?;
+    let mut result = operation.combine();
     result.sort();
     Ok(reply_members(result.len(), result.iter(), operation.with_scores, reply))
 }
@@ -86,45 +93,35 @@ const ZUNIONSTORE: Command = Command {
         ("ZUNIONSTORE out 2 zset1 zset2 WEIGHTS 2 3", "(integer) 3"),
         ("ZRANGE out 0 -1 WITHSCORES", "[\"one\", \"5\", \"three\", \"9\", \"two\", \"10\"]"),
     ],
-    run: Run::Write(zunionstore),
+    run: Run::Write(|tx, request, reply| store_combined(Operator::Union, "zunionstore", tx, request, reply)),
     ..SORTED_SET
 };
 
-fn zunionstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let result = Operation::parse(tx, request, 2, Operator::Union, "zunionstore")?.run();
-    Ok(reply.count(store(tx, request.at(1), "zunionstore", result)))
+/// Stores the members that an operation makes of several sorted sets. The event has the command's name.
+fn store_combined(
+    operator: Operator,
+    command: &'static str,
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    reply: Reply<'_>,
+) -> Result {
+    let result = Operation::parse(tx, request, 2, operator, command)?.combine();
+    Ok(reply.count(store(tx, request.at(1), command, result)))
 }
 
 const ZINTER: Command = Command {
     name: "zinter",
-    arity: Arity::AtLeast(3),
-    keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the intersection of sorted sets; scores are summed unless AGGREGATE is given.",
-    since: "6.2.0",
     complexity: "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.",
     reads_much: Some(reads_much::up_to_all),
-    arguments: &[
-        Argument::integer("numkeys"),
-        Argument::KEY.multiple(),
-        Argument::integer("weight").token("WEIGHTS").optional().multiple(),
-        AGGREGATE,
-        Argument::pure_token("withscores", "WITHSCORES").optional(),
-    ],
     example: &[
         ("ZADD zset1 1 one 2 two", "(integer) 2"),
         ("ZADD zset2 1 one 2 two 3 three", "(integer) 3"),
         ("ZINTER 2 zset1 zset2 WITHSCORES", "[\"one\", \"2\", \"two\", \"4\"]"),
     ],
-    run: Run::Read(zinter),
-    ..SORTED_SET
+    run: Run::Read(|tx, request, reply| combined(Operator::Intersection, "zinter", tx, request, reply)),
+    ..ZUNION
 };
-
-fn zinter(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let operation = Operation::parse(tx, request, 1, Operator::Intersection, "zinter")?;
-    let mut result = operation.run();
-    result.sort();
-    Ok(reply_members(result.len(), result.iter(), operation.with_scores, reply))
-}
 
 const ZINTERSTORE: Command = Command {
     name: "zinterstore",
@@ -150,14 +147,11 @@ const ZINTERSTORE: Command = Command {
         ("ZINTERSTORE out 2 zset1 zset2 AGGREGATE MAX", "(integer) 2"),
         ("ZRANGE out 0 -1 WITHSCORES", "[\"one\", \"1\", \"two\", \"2\"]"),
     ],
-    run: Run::Write(zinterstore),
+    run: Run::Write(|tx, request, reply| {
+        store_combined(Operator::Intersection, "zinterstore", tx, request, reply)
+    }),
     ..SORTED_SET
 };
-
-fn zinterstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let result = Operation::parse(tx, request, 2, Operator::Intersection, "zinterstore")?.run();
-    Ok(reply.count(store(tx, request.at(1), "zinterstore", result)))
-}
 
 const ZINTERCARD: Command = Command {
     name: "zintercard",
@@ -211,29 +205,15 @@ const ZDIFF: Command = Command {
         ("ZADD zset2 1 one 2 two 3 three", "(integer) 3"),
         ("ZDIFF 2 zset2 zset1 WITHSCORES", "[\"three\", \"3\"]"),
     ],
-    run: Run::Read(zdiff),
+    run: Run::Read(|tx, request, reply| combined(Operator::Difference, "zdiff", tx, request, reply)),
     ..SORTED_SET
 };
 
-fn zdiff(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let operation = Operation::parse(tx, request, 1, Operator::Difference, "zdiff")?;
-    let mut result = operation.run();
-    result.sort();
-    Ok(reply_members(result.len(), result.iter(), operation.with_scores, reply))
-}
-
 const ZDIFFSTORE: Command = Command {
     name: "zdiffstore",
-    arity: Arity::AtLeast(4),
-    flags: Flags::DENYOOM,
-    keys: &[
-        KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),
-        KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
-    ],
     summary: "Stores the members of the first sorted set that are in none of the others.",
     since: "6.2.0",
     complexity: "O(L + (N-K)log(N)) worst case where L is the total number of elements in all the sets, N is the size of the first set, and K is the size of the result set.",
-    reads_much: Some(reads_much::all_changing),
     arguments: &[
         Argument::new("destination", ArgumentKind::Key),
         Argument::integer("numkeys"),
@@ -245,11 +225,8 @@ const ZDIFFSTORE: Command = Command {
         ("ZDIFFSTORE out 2 zset2 zset1", "(integer) 1"),
         ("ZRANGE out 0 -1 WITHSCORES", "[\"three\", \"3\"]"),
     ],
-    run: Run::Write(zdiffstore),
-    ..SORTED_SET
+    run: Run::Write(|tx, request, reply| {
+        store_combined(Operator::Difference, "zdiffstore", tx, request, reply)
+    }),
+    ..ZUNIONSTORE
 };
-
-fn zdiffstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let result = Operation::parse(tx, request, 2, Operator::Difference, "zdiffstore")?.run();
-    Ok(reply.count(store(tx, request.at(1), "zdiffstore", result)))
-}

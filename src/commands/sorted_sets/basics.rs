@@ -289,13 +289,9 @@ const ZRANK: Command = Command {
         ("ZRANK myzset three WITHSCORE", "[(integer) 2, \"3\"]"),
         ("ZRANK myzset four", "(nil)"),
     ],
-    run: Run::Read(zrank),
+    run: Run::Read(|tx, request, reply| rank(tx, request, reply, "zrank", |set, rank| rank.min(set.len()))),
     ..SORTED_SET
 };
-
-fn zrank(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    rank(tx, request, reply, "zrank", |set, rank| rank.min(set.len()))
-}
 
 /// Replies with the rank of a member, which the function counts from one end, and with its score if wanted.
 fn rank(
@@ -326,30 +322,17 @@ fn rank(
 
 const ZREVRANK: Command = Command {
     name: "zrevrank",
-    arity: Arity::AtLeast(3),
-    flags: Flags::FAST,
-    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the rank of a member, counted from 0 at the highest score.",
-    since: "2.0.0",
-    complexity: "O(log(N))",
-    is_brief: true,
-    arguments: &[
-        Argument::KEY,
-        Argument::string("member"),
-        Argument::pure_token("withscore", "WITHSCORE").since("7.2.0").optional(),
-    ],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
         ("ZREVRANK myzset one", "(integer) 2"),
         ("ZREVRANK myzset four", "(nil)"),
     ],
-    run: Run::Read(zrevrank),
-    ..SORTED_SET
+    run: Run::Read(|tx, request, reply| {
+        rank(tx, request, reply, "zrevrank", |set, rank| set.len() - 1 - rank)
+    }),
+    ..ZRANK
 };
-
-fn zrevrank(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    rank(tx, request, reply, "zrevrank", |set, rank| set.len() - 1 - rank)
-}
 
 const ZCOUNT: Command = Command {
     name: "zcount",
@@ -366,13 +349,9 @@ const ZCOUNT: Command = Command {
         ("ZCOUNT myzset -inf +inf", "(integer) 3"),
         ("ZCOUNT myzset (1 3", "(integer) 2"),
     ],
-    run: Run::Read(zcount),
+    run: Run::Read(|tx, request, reply| count(tx, request, scores(request.at(2), request.at(3))?, reply)),
     ..SORTED_SET
 };
-
-fn zcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    count(tx, request, scores(request.at(2), request.at(3))?, reply)
-}
 
 /// Replies with the number of members in a range.
 fn count(tx: &Transaction<'_>, request: Request<'_>, bounds: Bounds<'_>, reply: Reply<'_>) -> Result {
@@ -394,10 +373,6 @@ const ZLEXCOUNT: Command = Command {
         ("ZLEXCOUNT myzset - +", "(integer) 4"),
         ("ZLEXCOUNT myzset [b (d", "(integer) 2"),
     ],
-    run: Run::Read(zlexcount),
+    run: Run::Read(|tx, request, reply| count(tx, request, members(request.at(2), request.at(3))?, reply)),
     ..SORTED_SET
 };
-
-fn zlexcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    count(tx, request, members(request.at(2), request.at(3))?, reply)
-}

@@ -72,13 +72,7 @@ fn pop_first<'r>(
 
 const BZPOPMAX: Command = Command {
     name: "bzpopmax",
-    arity: Arity::AtLeast(3),
-    flags: Flags::BLOCKING.and(Flags::FAST),
-    keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     summary: "Removes and returns the highest-scored member of the first non-empty sorted set; blocks if all are empty.",
-    since: "5.0.0",
-    complexity: "O(log(N)) with N being the number of elements in the sorted set.",
-    arguments: &[Argument::KEY.multiple(), Argument::double("timeout")],
     example: &[
         ("ZADD zset1 0 a 1 b", "(integer) 2"),
         ("BZPOPMAX zset1 zset2 0", "[\"zset1\", \"b\", \"1\"]"),
@@ -91,7 +85,7 @@ const BZPOPMAX: Command = Command {
         nothing: |reply| reply.nil_array(),
         waiting: WaitingRules::PLAIN,
     }),
-    ..SORTED_SET
+    ..BZPOPMIN
 };
 
 const BZMPOP: Command = Command {

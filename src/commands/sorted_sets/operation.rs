@@ -182,7 +182,7 @@ impl<'t> Operation<'t> {
     }
 
     /// Combines the inputs.
-    pub(super) fn run(&self) -> Gathering {
+    pub(super) fn combine(&self) -> Gathering {
         match self.operator {
             Operator::Union => self.union(),
             Operator::Difference => self.difference(),

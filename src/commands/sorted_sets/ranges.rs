@@ -237,16 +237,12 @@ fn zrangebyscore(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -
 
 const ZREVRANGEBYSCORE: Command = Command {
     name: "zrevrangebyscore",
-    arity: Arity::AtLeast(4),
-    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the members in a range of scores, highest score first.",
     since: "2.2.0",
-    complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).",
     deprecated: Some(Deprecated {
         since: "6.2.0",
         replaced_by: "`ZRANGE` with the `REV` and `BYSCORE` arguments",
     }),
-    reads_much: Some(reads_much::within_limit),
     arguments: &[
         Argument::KEY,
         Argument::double("max"),
@@ -261,7 +257,7 @@ const ZREVRANGEBYSCORE: Command = Command {
         ("ZREVRANGEBYSCORE myzset +inf (1", "[\"three\", \"two\"]"),
     ],
     run: Run::Read(zrevrangebyscore),
-    ..SORTED_SET
+    ..ZRANGEBYSCORE
 };
 
 fn zrevrangebyscore(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -298,16 +294,11 @@ fn zrangebylex(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 
 const ZREVRANGEBYLEX: Command = Command {
     name: "zrevrangebylex",
-    arity: Arity::AtLeast(4),
-    keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the members in a range of byte order, last one first; all scores must be equal.",
-    since: "2.8.9",
-    complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).",
     deprecated: Some(Deprecated {
         since: "6.2.0",
         replaced_by: "`ZRANGE` with the `REV` and `BYLEX` arguments",
     }),
-    reads_much: Some(reads_much::within_limit),
     arguments: &[
         Argument::KEY,
         Argument::string("max"),
@@ -321,7 +312,7 @@ const ZREVRANGEBYLEX: Command = Command {
         ("ZREVRANGEBYLEX myzset [c -", "[\"c\", \"b\", \"a\"]"),
     ],
     run: Run::Read(zrevrangebylex),
-    ..SORTED_SET
+    ..ZRANGEBYLEX
 };
 
 fn zrevrangebylex(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -82,11 +82,8 @@ fn remove_range(
 
 const ZREMRANGEBYSCORE: Command = Command {
     name: "zremrangebyscore",
-    arity: Arity::Exactly(4),
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     summary: "Removes the members in a range of scores; returns how many were removed.",
     since: "1.2.0",
-    complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
     arguments: &[Argument::KEY, Argument::double("min"), Argument::double("max")],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
@@ -94,7 +91,7 @@ const ZREMRANGEBYSCORE: Command = Command {
         ("ZRANGE myzset 0 -1", "[\"two\", \"three\"]"),
     ],
     run: Run::Write(zremrangebyscore),
-    ..SORTED_SET
+    ..ZREMRANGEBYRANK
 };
 
 fn zremrangebyscore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -104,11 +101,8 @@ fn zremrangebyscore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply
 
 const ZREMRANGEBYLEX: Command = Command {
     name: "zremrangebylex",
-    arity: Arity::Exactly(4),
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     summary: "Removes the members in a range of byte order; all scores must be equal.",
     since: "2.8.9",
-    complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
     arguments: &[Argument::KEY, Argument::string("min"), Argument::string("max")],
     example: &[
         ("ZADD myzset 0 a 0 b 0 c 0 d", "(integer) 4"),
@@ -116,7 +110,7 @@ const ZREMRANGEBYLEX: Command = Command {
         ("ZRANGE myzset 0 -1", "[\"a\", \"d\"]"),
     ],
     run: Run::Write(zremrangebylex),
-    ..SORTED_SET
+    ..ZREMRANGEBYRANK
 };
 
 fn zremrangebylex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -141,13 +135,9 @@ const ZPOPMIN: Command = Command {
         ("ZPOPMIN myzset", "[\"one\", \"1\"]"),
         ("ZCARD myzset", "(integer) 2"),
     ],
-    run: Run::Write(zpopmin),
+    run: Run::Write(|tx, request, reply| pop_from_one(tx, request, Side::Lowest, reply)),
     ..SORTED_SET
 };
-
-fn zpopmin(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    pop_from_one(tx, request, Side::Lowest, reply)
-}
 
 /// An end of a sorted set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,27 +225,14 @@ fn pop_from_one(tx: &mut Transaction<'_>, request: Request<'_>, side: Side, repl
 
 const ZPOPMAX: Command = Command {
     name: "zpopmax",
-    arity: Arity::AtLeast(2),
-    flags: Flags::FAST,
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     summary: "Removes and returns the members with the highest scores.",
-    since: "5.0.0",
-    complexity: "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.",
-    reads_much: Some(reads_much::as_counted_changing),
-    is_brief: true,
-    brief_arguments_max: 2,
-    arguments: &[Argument::KEY, Argument::integer("count").optional()],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
         ("ZPOPMAX myzset 2", "[\"three\", \"3\", \"two\", \"2\"]"),
     ],
-    run: Run::Write(zpopmax),
-    ..SORTED_SET
+    run: Run::Write(|tx, request, reply| pop_from_one(tx, request, Side::Highest, reply)),
+    ..ZPOPMIN
 };
-
-fn zpopmax(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    pop_from_one(tx, request, Side::Highest, reply)
-}
 
 const ZMPOP: Command = Command {
     name: "zmpop",

@@ -143,7 +143,7 @@ fn create(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
             is_new
         }
         false => tx.make::<Stream, _>(key, "xgroup-create", |stream| {
-            stream.begin();
+            stream.ensure_exists();
             stream.add_group(name, id, options.entries_read)
         })?,
     };

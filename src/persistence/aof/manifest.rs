@@ -22,7 +22,7 @@ const LINE_BYTES_MAX: usize = 1024;
 
 /// The place of a log's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct AofPlace {
     /// The server's directory for files (`dir`).
     pub root: PathBuf,
     /// The directory within `root` (`appenddirname`).
@@ -54,7 +54,7 @@ pub struct Part {
     pub number: u64,
 }
 
-impl Place {
+impl AofPlace {
     /// The path of the file with this name.
     pub fn path(&self, name: &[u8]) -> PathBuf {
         self.directory.join(OsStr::from_bytes(name))
@@ -222,7 +222,7 @@ impl Manifest {
     /// # Errors
     ///
     /// With one line for people.
-    pub fn read(place: &Place) -> Result<Option<Manifest>, String> {
+    pub fn read(place: &AofPlace) -> Result<Option<Manifest>, String> {
         let path = place.manifest();
         match fs::read(&path) {
             Ok(text) => Manifest::parse(&text)
@@ -332,7 +332,7 @@ impl Manifest {
     /// # Errors
     ///
     /// With a line for the log. After a crash of the machine the old manifest may count, or this one.
-    pub fn persist(&self, place: &Place) -> Result<(), String> {
+    pub fn persist(&self, place: &AofPlace) -> Result<(), String> {
         // First the files that it lists, then itself.
         let replaced =
             sync_directory(&place.directory).and_then(|()| files::replace(&place.manifest(), &self.print()));
@@ -345,7 +345,7 @@ impl Manifest {
     }
 
     /// The name and number of the next base.
-    pub fn next_base(&self, place: &Place, is_snapshot: bool) -> Part {
+    pub fn next_base(&self, place: &AofPlace, is_snapshot: bool) -> Part {
         let listed = self.base.iter().chain(&self.history).map(|part| part.number).max().unwrap_or(0);
         let number = listed.max(self.doubtful_base) + 1;
         let ending = if is_snapshot { "rdb" } else { "aof" };
@@ -354,7 +354,7 @@ impl Manifest {
     }
 
     /// The name and number of the next increment.
-    pub fn next_increment(&self, place: &Place) -> Part {
+    pub fn next_increment(&self, place: &AofPlace) -> Part {
         let number =
             self.increments.iter().chain(&self.history).map(|part| part.number).max().unwrap_or(0) + 1;
         Part { name: [&place.name, format!(".{number}.incr.aof").as_bytes()].concat(), number }
@@ -368,7 +368,7 @@ impl Manifest {
     }
 
     /// Deletes the files listed as history. A file that cannot be deleted stays listed for the next attempt.
-    pub fn delete_history(&mut self, place: &Place) {
+    pub fn delete_history(&mut self, place: &AofPlace) {
         if self.history.is_empty() {
             return;
         }
@@ -388,7 +388,7 @@ impl Manifest {
     /// # Errors
     ///
     /// With one line for people.
-    pub fn take_over(place: &Place) -> Result<Option<Manifest>, String> {
+    pub fn take_over(place: &AofPlace) -> Result<Option<Manifest>, String> {
         let old = place.root.join(OsStr::from_bytes(&place.name));
         if !is_file(&old) {
             return Ok(None);
@@ -430,8 +430,8 @@ fn is_file(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn place(name: &str) -> Place {
-        Place { root: "/".into(), directory: "/nosuch".into(), name: name.into() }
+    fn place(name: &str) -> AofPlace {
+        AofPlace { root: "/".into(), directory: "/nosuch".into(), name: name.into() }
     }
 
     fn part(name: &str, number: u64) -> Part {

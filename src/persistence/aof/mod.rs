@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-pub(crate) use manifest::{Manifest, Part, Place};
+pub(crate) use manifest::{AofPlace, Manifest, Part};
 pub(crate) use reader::{AofReader, Damage, hidden_request};
 use writer::{Output, UNWRITTEN_BYTES_MAX};
 
@@ -80,7 +80,7 @@ pub struct Aof {
 
 #[derive(Debug, Default)]
 struct State {
-    place: Option<Place>,
+    place: Option<AofPlace>,
     manifest: Manifest,
     /// The files for the records behind each of the journal's cuts that the writer has not reached yet.
     next: VecDeque<Output>,
@@ -396,7 +396,7 @@ impl Aof {
     /// # Errors
     ///
     /// With one line for people.
-    pub fn lock(&self, place: &Place) -> Result<(), String> {
+    pub fn lock(&self, place: &AofPlace) -> Result<(), String> {
         let mut state = self.state.lock();
         let is_held = state.lock.as_ref().is_some_and(|(directory, _)| *directory == place.directory);
         if !is_held {
@@ -460,7 +460,7 @@ impl Aof {
     }
 
     /// Sets the manifest and its sizes: bytes of all files, and of the base.
-    pub fn found(&self, place: &Place, manifest: Manifest, older_bytes: u64, base_bytes: u64) {
+    pub fn found(&self, place: &AofPlace, manifest: Manifest, older_bytes: u64, base_bytes: u64) {
         let mut state = self.state.lock();
         state.place = Some(place.clone());
         state.manifest = manifest;
@@ -480,7 +480,7 @@ impl Aof {
     /// # Errors
     ///
     /// With one line for people.
-    pub fn files(&self, place: Place) -> Result<(Place, Manifest), String> {
+    pub fn files(&self, place: AofPlace) -> Result<(AofPlace, Manifest), String> {
         let mut state = self.state.lock();
         if self.is_whole()
             && let Some(place) = &state.place
@@ -503,7 +503,7 @@ impl Aof {
     /// # Errors
     ///
     /// With one line for people.
-    pub fn go_on(&self, place: &Place) -> Result<(), String> {
+    pub fn go_on(&self, place: &AofPlace) -> Result<(), String> {
         let mut manifest = self.state.lock().manifest.clone();
         let (file, length) = match manifest.increments.last() {
             Some(part) => {
@@ -541,7 +541,7 @@ impl Aof {
     /// Notes that a rewrite has ended: a base of `base_bytes` replaces everything before the current
     /// increment, and closes the gap that a failed sync has left before `cut`, the journal's end when the
     /// base began. Has no effect if the log was turned on or off since, so that `turns` differs.
-    pub fn rewritten(&self, place: &Place, manifest: Manifest, base_bytes: u64, cut: u64, turns: u64) {
+    pub fn rewritten(&self, place: &AofPlace, manifest: Manifest, base_bytes: u64, cut: u64, turns: u64) {
         let mut state = self.state.lock();
         if state.turns != turns {
             return;
@@ -730,7 +730,7 @@ mod tests {
         aof.turn(true);
         assert!(!is_ready() && aof.look(0, 0), "it has no reason to rest");
         aof.rewrite_begins();
-        let place = Place { root: "/".into(), directory: "/nosuch".into(), name: b"log".to_vec() };
+        let place = AofPlace { root: "/".into(), directory: "/nosuch".into(), name: b"log".to_vec() };
         aof.rewritten(&place, Manifest::default(), 0, 0, aof.turns());
         aof.rewrite_ended(Rewritten::Well);
         assert!(is_ready());

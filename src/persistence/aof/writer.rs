@@ -54,18 +54,7 @@ impl Aof {
     /// Writes the journal's records until [`stop_writer`](Self::stop_writer). `sync` returns when they must
     /// be on the disk.
     pub fn write(&self, journal: &Journal, sync: &dyn Fn() -> Sync) {
-        let (output, synced_at) = (None, Instant::now());
-        let mut writer = Writer {
-            aof: self,
-            journal,
-            sync,
-            output,
-            written: 0,
-            rendered: 0,
-            durable: 0,
-            synced_at,
-            has_failed: false,
-        };
+        let mut writer = Writer::new(self, journal, sync);
         while !self.is_stopped() {
             for piece in journal.take(writer.patience()) {
                 match &piece {
@@ -83,6 +72,15 @@ impl Aof {
                 journal.rest(REST);
             }
         }
+    }
+}
+
+impl<'a> Writer<'a> {
+    /// A writer that has no file yet.
+    fn new(aof: &'a Aof, journal: &'a Journal, sync: &'a dyn Fn() -> Sync) -> Writer<'a> {
+        let (output, synced_at) = (None, Instant::now());
+        let (written, rendered, durable, has_failed) = (0, 0, 0, false);
+        Writer { aof, journal, sync, output, written, rendered, durable, synced_at, has_failed }
     }
 }
 
@@ -314,7 +312,7 @@ fn write_all(file: &mut File, rest: &mut &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Manifest, Place};
+    use super::super::{AofPlace, Manifest};
     use super::*;
 
     #[test]
@@ -329,20 +327,9 @@ mod tests {
     fn what_a_base_stands_for_does_not_count_even_if_the_rewrite_ends_before_the_cut_is_seen() {
         let (aof, journal) = (Aof::default(), Journal::default());
         let file = || File::options().write(true).open("/dev/null").unwrap();
-        let output = Some(Output::new(file(), 0));
-        let (aof, sync, synced_at) = (&aof, &|| Sync::Never, Instant::now());
-        let mut writer = Writer {
-            aof,
-            journal: &journal,
-            sync,
-            output,
-            written: 0,
-            rendered: 0,
-            durable: 0,
-            synced_at,
-            has_failed: false,
-        };
-        let place = Place { root: "/".into(), directory: "/nosuch".into(), name: b"log".to_vec() };
+        let mut writer = Writer::new(&aof, &journal, &|| Sync::Never);
+        writer.output = Some(Output::new(file(), 0));
+        let place = AofPlace { root: "/".into(), directory: "/nosuch".into(), name: b"log".to_vec() };
         writer.write(b"before the cut");
         assert_eq!(aof.report().bytes, 14);
         // The rewrite begins, and ends before the writer is awake.

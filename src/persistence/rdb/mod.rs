@@ -66,7 +66,7 @@ mod tests {
     const PLAIN: Form = Form { compresses: false, has_checksum: true };
 
     fn written(keys: &[Owned], libraries: &[&[u8]], form: Form) -> Vec<u8> {
-        let mut writer = Writer::begin(Vec::new(), form, VERSION);
+        let mut writer = Writer::with_header(Vec::new(), form, VERSION);
         writer.auxiliary(b"redis-ver", b"7.0.15").unwrap();
         libraries.iter().for_each(|code| writer.function_library(code).unwrap());
         writer.sizes(0, keys.len(), 0).unwrap();

@@ -120,13 +120,13 @@ impl<R: Read> Reader<R> {
         self.decoder.input.offset
     }
 
-    fn item(&self, kind: Kind) -> Item<'_> {
+    fn item(&self, kind: ItemKind) -> Item<'_> {
         match kind {
-            Kind::Auxiliary => Item::Auxiliary { name: &self.key, value: &self.value },
-            Kind::Library => Item::Library(&self.value),
-            Kind::ModuleData(number) => Item::ModuleData { module: module_name(number) },
-            Kind::EmptyKey => Item::EmptyKey(&self.key),
-            Kind::Key(Facts { value_type, expires_at_ms, idle, frequency, fence }) => {
+            ItemKind::Auxiliary => Item::Auxiliary { name: &self.key, value: &self.value },
+            ItemKind::Library => Item::Library(&self.value),
+            ItemKind::ModuleData(number) => Item::ModuleData { module: module_name(number) },
+            ItemKind::EmptyKey => Item::EmptyKey(&self.key),
+            ItemKind::Key(Facts { value_type, expires_at_ms, idle, frequency, fence }) => {
                 let (database, key) = (self.database, &*self.key);
                 let content = self.loaded.content(&self.value);
                 let value = Value { facts: value_type, content };
@@ -136,7 +136,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Reads an item; its strings are in `key` and `value`.
-    fn read_item(&mut self, limits: &Limits) -> Result<Option<Kind>, Trouble> {
+    fn read_item(&mut self, limits: &Limits) -> Result<Option<ItemKind>, Trouble> {
         let decoder = &mut self.decoder;
         let value_type = &types::strings::FACTS;
         let mut facts = Facts { value_type, expires_at_ms: None, idle: None, frequency: None, fence: None };
@@ -159,11 +159,11 @@ impl<R: Read> Reader<R> {
                         facts.fence = parse_integer(&self.value).and_then(|fence| u64::try_from(fence).ok());
                         continue;
                     }
-                    return Ok(Some(Kind::Auxiliary));
+                    return Ok(Some(ItemKind::Auxiliary));
                 }
                 LIBRARY => {
                     decoder.string(&mut self.value)?;
-                    return Ok(Some(Kind::Library));
+                    return Ok(Some(ItemKind::Library));
                 }
                 LIBRARY_BEFORE_7 => {
                     return Err(Trouble::Other("Pre-release function format not supported".to_owned()));
@@ -171,7 +171,7 @@ impl<R: Read> Reader<R> {
                 MODULE_DATA => {
                     let number = decoder.length()?;
                     skip_module_data(decoder, &mut self.value)?;
-                    return Ok(Some(Kind::ModuleData(number)));
+                    return Ok(Some(ItemKind::ModuleData(number)));
                 }
                 END => return self.check().map(|()| None),
                 number => {
@@ -183,10 +183,10 @@ impl<R: Read> Reader<R> {
                     match (facts.value_type.load)(rdb_type, decoder, limit, &mut self.value) {
                         Ok(loaded) => self.loaded = loaded,
                         // Old versions of Redis left such keys.
-                        Err(DecodeError::Empty) => return Ok(Some(Kind::EmptyKey)),
+                        Err(DecodeError::Empty) => return Ok(Some(ItemKind::EmptyKey)),
                         Err(error) => return Err(error.into()),
                     }
-                    return Ok(Some(Kind::Key(facts)));
+                    return Ok(Some(ItemKind::Key(facts)));
                 }
             }
         }
@@ -232,7 +232,7 @@ impl<R: Read> Reader<R> {
 }
 
 /// An item whose strings are in the reader.
-enum Kind {
+enum ItemKind {
     Auxiliary,
     Library,
     ModuleData(u64),

@@ -37,7 +37,7 @@ pub struct Writer<W> {
 impl<W: Write> Writer<W> {
     /// Begins a file of a version: [`VERSION`](crate::dump::VERSION), or
     /// [`VERSION_WITH_FIELD_EXPIRIES`](crate::dump::VERSION_WITH_FIELD_EXPIRIES) if fields of a hash expire.
-    pub fn begin(output: W, form: Form, version: u16) -> Writer<W> {
+    pub fn with_header(output: W, form: Form, version: u16) -> Writer<W> {
         let mut buffer = SIGNATURE.to_vec();
         buffer.extend(format!("{version:04}").as_bytes());
         Writer {

@@ -20,7 +20,7 @@ const PAGE_LOCKS: i64 = 1_000;
 const TYPED_KEYS: usize = 100;
 
 /// Asks the clients' questions until the process ends.
-pub(in crate::remote) async fn run(remote: &Arc<Remote>) {
+pub(in crate::remote) async fn answer_questions(remote: &Arc<Remote>) {
     let Some(mut questions) = remote.questions.receiver.lock().take() else { return };
     let mut connection: Option<(Wire, Names)> = None;
     while let Some((question, asker)) = questions.recv().await {

@@ -42,8 +42,8 @@ mod names;
 mod notifications;
 mod wire;
 
-pub(super) use all_keys::run as answer_questions;
-pub(super) use notifications::run as exchange_news;
+pub(super) use all_keys::answer_questions;
+pub(super) use notifications::exchange_news;
 use tonic::Status;
 
 use super::Remote;
@@ -221,7 +221,7 @@ async fn open(remote: &Remote) -> Result<(Wire, Names), String> {
     let format = match found.kvs.into_iter().next() {
         Some(format) if format.value == FORMAT_BEFORE => renew(&wire, &names, format.mod_revision).await,
         Some(format) => Ok(String::from_utf8_lossy(&format.value).into_owned()),
-        None => begin(&wire, &names).await,
+        None => write_first_format(&wire, &names).await,
     };
     match format.map_err(|status| describe(&status))?.as_str() {
         FORMAT => {
@@ -233,7 +233,7 @@ async fn open(remote: &Remote) -> Result<(Wire, Names), String> {
 }
 
 /// Writes the version of the form, if no other front-end is faster. Returns what is there.
-async fn begin(wire: &Wire, names: &Names) -> Result<String, Status> {
+async fn write_first_format(wire: &Wire, names: &Names) -> Result<String, Status> {
     let success = vec![put(names.format(), FORMAT.into(), 0)];
     write_format(wire, names, is_absent(names.format()), success).await
 }

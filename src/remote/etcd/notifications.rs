@@ -36,7 +36,7 @@ const WANTED: Duration = Duration::from_secs(5);
 const PIECE_BYTES: usize = 512 << 10;
 
 /// Receives and sends news until the process ends.
-pub(in crate::remote) async fn run(remote: &Arc<Remote>, ears: impl Ears) {
+pub(in crate::remote) async fn exchange_news(remote: &Arc<Remote>, ears: impl Ears) {
     loop {
         if let Err(why) = listen(remote, &ears).await {
             tracing::debug!("No news from the store: {why}");
@@ -82,7 +82,7 @@ struct Session<'r, E> {
 
 impl<E: Ears> Session<'_, E> {
     async fn serve(&mut self) -> Result<(), Status> {
-        let begun = self.begin().await?;
+        let begun = self.appear().await?;
         let mut news = self.watch(self.names.all_news(), begun + 1).await?;
         let mut changes: Option<Watch> = None;
         let (mut ticks, mut beats) = (interval(HEARTBEAT), 0);
@@ -151,7 +151,7 @@ impl<E: Ears> Session<'_, E> {
     }
 
     /// Says that this front-end is there, and looks which others are. Returns the revision of that.
-    async fn begin(&mut self) -> Result<i64, Status> {
+    async fn appear(&mut self) -> Result<i64, Status> {
         self.lease = self.within(self.wire.grant(PRESENCE_SECONDS)).await?;
         let here = put(self.names.news(self.front), Bytes::new(), self.lease);
         self.within(self.wire.all(vec![here])).await?;

@@ -53,7 +53,7 @@ const FLUSH: &str = "
         FROM generate_subscripts(numbers, 1) named ORDER BY named)";
 
 /// Asks the clients' questions until the process ends.
-pub(in crate::remote) async fn run(remote: &Arc<Remote>) {
+pub(in crate::remote) async fn answer_questions(remote: &Arc<Remote>) {
     let Some(mut questions) = remote.questions.receiver.lock().take() else { return };
     let mut connection: Option<(Client, Closing)> = None;
     while let Some((question, asker)) = questions.recv().await {

@@ -87,7 +87,7 @@ impl Warnings {
     }
 
     /// Forgets those that came while the connection was made.
-    pub(super) fn begin(&self) {
+    pub(super) fn forget(&self) {
         self.may_be_lost.store(false, Ordering::Release);
     }
 }

@@ -27,9 +27,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub(super) use all_keys::run as answer_questions;
+pub(super) use all_keys::answer_questions;
 use bytes::Bytes;
-pub(super) use notifications::run as exchange_news;
+pub(super) use notifications::exchange_news;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
@@ -242,7 +242,7 @@ impl Store for Postgres {
             Ok((front.id, statements, now.get(0)))
         };
         let (front, statements, now_us) = socket.serve(prepared).await.map_err(|wrong: Wrong| wrong.0)?;
-        warnings.begin();
+        warnings.forget();
         let confirmations = Arc::clone(&remote.health.confirmations);
         let is_mixed_up = false;
         Ok((Postgres { client, socket, warnings, confirmations, is_mixed_up, front, statements }, now_us))

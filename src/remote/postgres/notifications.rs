@@ -67,7 +67,7 @@ struct Inbox {
 const PIECES_MAX: usize = 100_000;
 
 /// Receives and sends news until the process ends.
-pub(in crate::remote) async fn run(remote: &Arc<Remote>, ears: impl Ears) {
+pub(in crate::remote) async fn exchange_news(remote: &Arc<Remote>, ears: impl Ears) {
     let mut complaint = String::new();
     let (mut incoming, mut letter) = (Incoming::default(), 0);
     loop {

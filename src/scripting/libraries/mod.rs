@@ -10,10 +10,10 @@
 mod bit;
 mod cjson;
 mod cmsgpack;
-#[cfg(test)]
-mod observed;
 mod raise;
 mod structs;
+#[cfg(test)]
+mod trial;
 
 use mlua::{Lua, Result, Table};
 

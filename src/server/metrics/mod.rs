@@ -3,14 +3,14 @@
 //! A separate thread serves both, so that busy threads neither delay it nor are delayed by it. It asks for
 //! shards only for a moment at a time, and does without them while a script has them. [`http`] reads
 //! requests, [`numbers`] collects the values, mostly from INFO; [`table`] lists the fields of INFO that are
-//! metrics. [`page`] writes the page, and [`places`] limits the connections.
+//! metrics. [`page`] writes the page, and [`connection_limit`] limits the connections.
 //!
 //! The port has no password. So it is open on this machine only, unless `metrics-bind` says otherwise.
 
+mod connection_limit;
 mod http;
 mod numbers;
 mod page;
-mod places;
 mod table;
 
 use std::io;
@@ -33,8 +33,8 @@ use crate::keyspace::Totals;
 
 use super::listener;
 use crate::host::rota::Clientele;
+use connection_limit::{ConnectionLimit, ConnectionPermit};
 use http::{Answer, Asked, Method, Refusal};
-use places::{Place, Places};
 
 /// The most connections at a time: some monitoring tools, and some people.
 const CONNECTIONS_MAX: usize = 16;
@@ -124,16 +124,16 @@ impl Metrics {
 }
 
 async fn accept_all(teller: &Arc<Teller>, listeners: Vec<TcpListener>) {
-    let places = Places::new(CONNECTIONS_MAX);
+    let limit = ConnectionLimit::new(CONNECTIONS_MAX);
     let mut accepting = JoinSet::new();
     for listener in listeners {
-        accepting.spawn(accept(Arc::clone(teller), listener, Arc::clone(&places)));
+        accepting.spawn(accept(Arc::clone(teller), listener, Arc::clone(&limit)));
     }
     while accepting.join_next().await.is_some() {}
 }
 
 /// Accepts connections. If all places are taken, the next connection gets the place of an idle one.
-async fn accept(teller: Arc<Teller>, listener: TcpListener, places: Arc<Places>) {
+async fn accept(teller: Arc<Teller>, listener: TcpListener, limit: Arc<ConnectionLimit>) {
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -142,10 +142,10 @@ async fn accept(teller: Arc<Teller>, listener: TcpListener, places: Arc<Places>)
                 continue;
             }
         };
-        let Some(place) = places.take().await else { return };
+        let Some(permit) = limit.take().await else { return };
         let teller = Arc::clone(&teller);
         tokio::spawn(async move {
-            if let Err(error) = teller.converse(stream, place).await {
+            if let Err(error) = teller.converse(stream, permit).await {
                 tracing::debug!("A metrics connection failed: {error}");
             }
         });
@@ -154,10 +154,10 @@ async fn accept(teller: Arc<Teller>, listener: TcpListener, places: Arc<Places>)
 
 impl Teller {
     /// Serves one connection, from its first request to its last.
-    async fn converse(&self, mut stream: TcpStream, place: Place) -> io::Result<()> {
+    async fn converse(&self, mut stream: TcpStream, permit: ConnectionPermit) -> io::Result<()> {
         let mut read = Vec::new();
         loop {
-            let Some(asked) = place.wait(http::read(&mut stream, &mut read)).await else { return Ok(()) };
+            let Some(asked) = permit.wait(http::read(&mut stream, &mut read)).await else { return Ok(()) };
             let (answer, with_body, keeps_open) = match asked {
                 Ok(Asked { method: Method::Other, .. }) => (Answer::not_allowed(), true, false),
                 Ok(Asked { has_body: true, .. }) => (Answer::malformed(), true, false),
@@ -168,11 +168,11 @@ impl Teller {
                 Err(Refusal::Gone) => return Ok(()),
                 Err(Refusal::Failed(error)) => return Err(error),
             };
-            let written = place.wait(http::write(&mut stream, &answer, with_body, keeps_open)).await;
+            let written = permit.wait(http::write(&mut stream, &answer, with_body, keeps_open)).await;
             let Some(written) = written else { return Ok(()) };
             written?;
             if !keeps_open {
-                return place.wait(http::end(&mut stream)).await.unwrap_or(Ok(()));
+                return permit.wait(http::end(&mut stream)).await.unwrap_or(Ok(()));
             }
         }
     }

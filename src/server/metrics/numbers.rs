@@ -12,7 +12,7 @@ use crate::keyspace::DatabaseSize;
 use crate::lens::Rule;
 use crate::statistics::commands::CommandTotals;
 
-use super::page::{Kind, Page};
+use super::page::{MetricKind, Page};
 use super::table::metrics;
 
 /// The upper limits of the histograms are the powers of two up to this one, in microseconds: about 1 s. The
@@ -27,9 +27,9 @@ pub(super) fn tell(page: &mut Page, view: &View<'_>, started_s: u64) {
     let instance = view.instance;
     let fields = info::numbers(view);
     let fields: Fields<'_> = fields.iter().map(|field| (&*field.name, &*field.value)).collect();
-    page.single("redis_up", Kind::Gauge, "Whether the server runs.", 1);
+    page.single("redis_up", MetricKind::Gauge, "Whether the server runs.", 1);
     let help = "When the server was started, in seconds since 1970.";
-    page.single("redis_start_time_seconds", Kind::Gauge, help, started_s);
+    page.single("redis_start_time_seconds", MetricKind::Gauge, help, started_s);
     tell_instance(page, &fields);
     for metric in metrics() {
         if let Some(value) = fields.get(metric.field).copied().and_then(number) {
@@ -48,15 +48,15 @@ pub(super) fn tell(page: &mut Page, view: &View<'_>, started_s: u64) {
 /// Writes the metrics of the scrape itself.
 pub(super) fn tell_scrape(page: &mut Page, scrapes: u64, took: Duration, has_shards: bool) {
     let help = "The version of the exporter: the server itself.";
-    let mut build = page.family("redis_exporter_build_info", Kind::Gauge, help);
+    let mut build = page.family("redis_exporter_build_info", MetricKind::Gauge, help);
     build.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     let help = "How often metrics were scraped.";
-    page.single("redis_exporter_scrapes_total", Kind::Counter, help, scrapes);
+    page.single("redis_exporter_scrapes_total", MetricKind::Counter, help, scrapes);
     let help = "Seconds that this scrape took.";
-    page.single("redis_exporter_last_scrape_duration_seconds", Kind::Gauge, help, took.as_secs_f64());
+    page.single("redis_exporter_last_scrape_duration_seconds", MetricKind::Gauge, help, took.as_secs_f64());
     let help =
         "Whether something is missing, and why: totals of keys are missing while a script has the keys.";
-    let mut error = page.family("redis_exporter_last_scrape_error", Kind::Gauge, help);
+    let mut error = page.family("redis_exporter_last_scrape_error", MetricKind::Gauge, help);
     let why = if has_shards { "" } else { "a script has the keys" };
     error.sample(&[("err", why)], u8::from(!has_shards));
 }
@@ -92,15 +92,16 @@ fn tell_instance(page: &mut Page, fields: &Fields<'_>) {
         "master_replid",
     ];
     let labels = LABELS.map(|name| (name, fields.get(name).copied().unwrap_or_default()));
-    page.family("redis_instance_info", Kind::Gauge, "Labels that identify the server.").sample(&labels, 1);
+    page.family("redis_instance_info", MetricKind::Gauge, "Labels that identify the server.")
+        .sample(&labels, 1);
     let versions = [("version", env!("CARGO_PKG_VERSION"))];
-    page.family("keyfast_build_info", Kind::Gauge, "The version of Keyfast.").sample(&versions, 1);
+    page.family("keyfast_build_info", MetricKind::Gauge, "The version of Keyfast.").sample(&versions, 1);
 }
 
 /// Writes the findings about locks. INFO has a field for each rule.
 fn tell_findings(page: &mut Page, fields: &Fields<'_>) {
     let help = "Problems with locks, by the rules of LOCKS LOG.";
-    let mut findings = page.family("keyfast_locks_findings_total", Kind::Counter, help);
+    let mut findings = page.family("keyfast_locks_findings_total", MetricKind::Counter, help);
     for rule in Rule::ALL {
         let field = format!("locks_{}", rule.name().replace('-', "_"));
         if let Some(count) = fields.get(field.as_str()) {
@@ -116,7 +117,7 @@ fn tell_parameters(page: &mut Page, instance: &Instance) {
         ("redis_config_maxmemory", &config.maxmemory),
         ("redis_config_io_threads", &config.io_threads),
     ] {
-        page.single(name, Kind::Gauge, "The value of the parameter.", parameter.get());
+        page.single(name, MetricKind::Gauge, "The value of the parameter.", parameter.get());
     }
 }
 
@@ -129,7 +130,7 @@ fn tell_databases(page: &mut Page, view: &View<'_>) {
         .map(|(number, size)| (format!("db{number}"), size))
         .collect();
     let mut tell = |name, help, value: fn(&DatabaseSize) -> usize| {
-        let mut family = page.family(name, Kind::Gauge, help);
+        let mut family = page.family(name, MetricKind::Gauge, help);
         sizes.iter().for_each(|(database, size)| family.sample(&[("db", database)], value(size)));
     };
     tell("redis_db_keys", "Keys of each database.", |size| size.keys);
@@ -146,7 +147,7 @@ fn tell_databases(page: &mut Page, view: &View<'_>) {
 fn tell_commands(page: &mut Page, instance: &Instance) {
     let used: Vec<_> = info::used_commands(instance).collect();
     let mut tell = |name, help, value: fn(&CommandTotals) -> f64| {
-        let mut family = page.family(name, Kind::Counter, help);
+        let mut family = page.family(name, MetricKind::Counter, help);
         used.iter().for_each(|(command, totals)| family.sample(&[("cmd", command)], value(totals)));
     };
     tell("redis_commands_total", "How often each command was run.", |totals| totals.usage.calls as f64);
@@ -158,7 +159,7 @@ fn tell_commands(page: &mut Page, instance: &Instance) {
     tell("redis_commands_failed_calls_total", help, |totals| totals.usage.failed as f64);
     let called: Vec<_> = info::tracked_commands(instance).collect();
     let help = "How long each command ran, in microseconds.";
-    let mut latencies = page.family("redis_commands_latencies_usec", Kind::Histogram, help);
+    let mut latencies = page.family("redis_commands_latencies_usec", MetricKind::Histogram, help);
     for (command, totals) in &called {
         let points = totals.cumulative_us();
         let within = |limit_us| {
@@ -174,7 +175,7 @@ fn tell_commands(page: &mut Page, instance: &Instance) {
         latencies.part("_count", &[("cmd", command)], calls);
     }
     let help = "Microseconds within which this share of the calls of each command ended.";
-    let mut percentiles = page.family("redis_latency_percentiles_usec", Kind::Summary, help);
+    let mut percentiles = page.family("redis_latency_percentiles_usec", MetricKind::Summary, help);
     for (command, totals) in &called {
         for percent in instance.config.latency_percentiles() {
             let labels = [("cmd", *command), ("quantile", &*print_percentile(percent))];
@@ -187,7 +188,7 @@ fn tell_commands(page: &mut Page, instance: &Instance) {
 
 fn tell_errors(page: &mut Page, instance: &Instance) {
     let help = "Error replies, by their first word.";
-    let mut errors = page.family("redis_errors_total", Kind::Counter, help);
+    let mut errors = page.family("redis_errors_total", MetricKind::Counter, help);
     for (kind, count) in instance.statistics.errors.all() {
         errors.sample(&[("err", &kind)], count);
     }
@@ -196,12 +197,17 @@ fn tell_errors(page: &mut Page, instance: &Instance) {
 fn tell_slow_requests(page: &mut Page, instance: &Instance) {
     let slowlog = &instance.statistics.command_logs.slow;
     let newest = slowlog.newest(1).pop();
-    page.single("redis_slowlog_length", Kind::Gauge, "Requests that SLOWLOG keeps.", slowlog.len());
+    page.single("redis_slowlog_length", MetricKind::Gauge, "Requests that SLOWLOG keeps.", slowlog.len());
     let id = newest.as_ref().map_or(0, |request| request.id);
-    page.single("redis_slowlog_last_id", Kind::Gauge, "The number of the newest of these requests.", id);
+    page.single(
+        "redis_slowlog_last_id",
+        MetricKind::Gauge,
+        "The number of the newest of these requests.",
+        id,
+    );
     let took_s = newest.map_or(0.0, |request| request.measure as f64 / 1e6);
     let help = "Seconds that the newest of these requests took.";
-    page.single("redis_last_slow_execution_duration_seconds", Kind::Gauge, help, took_s);
+    page.single("redis_last_slow_execution_duration_seconds", MetricKind::Gauge, help, took_s);
 }
 
 /// Writes the events of LATENCY.
@@ -212,10 +218,10 @@ fn tell_long_events(page: &mut Page, instance: &Instance) {
         .filter_map(|(event, history)| Some(([("event_name", *event)], history.samples.back()?)))
         .collect();
     let help = "When an event last took long, in seconds since 1970.";
-    let mut last = page.family("redis_latency_spike_last", Kind::Gauge, help);
+    let mut last = page.family("redis_latency_spike_last", MetricKind::Gauge, help);
     spikes.iter().for_each(|(labels, (at_s, _))| last.sample(labels, at_s));
     let help = "Seconds that the event took that time.";
-    let mut duration = page.family("redis_latency_spike_duration_seconds", Kind::Gauge, help);
+    let mut duration = page.family("redis_latency_spike_duration_seconds", MetricKind::Gauge, help);
     spikes.iter().for_each(|(labels, (_, took_ms))| duration.sample(labels, *took_ms as f64 / 1e3));
 }
 
@@ -230,7 +236,7 @@ mod tests {
     use crate::config::Config;
     use crate::instance::Hooks;
     use crate::remote::clock::OnJump;
-    use crate::remote::places::Places;
+    use crate::remote::store_keys::StoreKeys;
     use crate::remote::{Remote, Settings, Target, TlsFiles};
 
     fn fields() -> Vec<(String, String)> {
@@ -241,7 +247,7 @@ mod tests {
         let settings = Settings {
             target: Target::Postgres("postgres://nowhere".to_owned()),
             databases: 16,
-            places: Places::new(b""),
+            store_keys: StoreKeys::new(b""),
             name: "server".to_owned(),
             patience: Duration::from_secs(1),
             batch_requests_max: 1,

@@ -4,7 +4,7 @@ use std::fmt::{Display, Write as _};
 
 /// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     /// Numbers that only grow, until they are reset.
     Counter,
     /// Numbers that grow and shrink.
@@ -24,7 +24,7 @@ pub(super) struct Page(String);
 pub(super) struct Family<'p> {
     text: &'p mut String,
     name: &'p str,
-    kind: Kind,
+    kind: MetricKind,
     help: &'p str,
     has_begun: bool,
 }
@@ -34,12 +34,12 @@ pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl Page {
     /// Begins a family. All its samples must be written before the next family begins.
-    pub(super) fn family<'p>(&'p mut self, name: &'p str, kind: Kind, help: &'p str) -> Family<'p> {
+    pub(super) fn family<'p>(&'p mut self, name: &'p str, kind: MetricKind, help: &'p str) -> Family<'p> {
         Family { text: &mut self.0, name, kind, help, has_begun: false }
     }
 
     /// Writes a family of one sample.
-    pub(super) fn single(&mut self, name: &str, kind: Kind, help: &str, value: impl Display) {
+    pub(super) fn single(&mut self, name: &str, kind: MetricKind, help: &str, value: impl Display) {
         self.family(name, kind, help).sample(&[], value);
     }
 
@@ -59,7 +59,7 @@ impl Family<'_> {
     pub(super) fn part(&mut self, suffix: &str, labels: Labels<'_>, value: impl Display) {
         if !self.has_begun {
             self.has_begun = true;
-            self.begin();
+            self.write_header();
         }
         self.text.extend([self.name, suffix]);
         for (number, (name, value)) in labels.iter().enumerate() {
@@ -70,12 +70,12 @@ impl Family<'_> {
         let _ = writeln!(self.text, "{} {value}", if labels.is_empty() { "" } else { "}" });
     }
 
-    fn begin(&mut self) {
+    fn write_header(&mut self) {
         let kind = match self.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-            Kind::Summary => "summary",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+            MetricKind::Summary => "summary",
         };
         self.text.extend(["# HELP ", self.name, " "]);
         escape(self.text, self.help, false);
@@ -102,10 +102,10 @@ mod tests {
     #[test]
     fn families_have_help_and_type_once() {
         let mut page = Page::default();
-        let mut family = page.family("keys", Kind::Gauge, "How many\nkeys \"there\" are.");
+        let mut family = page.family("keys", MetricKind::Gauge, "How many\nkeys \"there\" are.");
         family.sample(&[("db", "db0")], 3);
         family.sample(&[("db", "db1"), ("kind", "all")], 0.5);
-        page.single("up", Kind::Counter, "Back\\slash.", 1);
+        page.single("up", MetricKind::Counter, "Back\\slash.", 1);
         assert_eq!(
             page.into_text(),
             "# HELP keys How many\\nkeys \"there\" are.\n# TYPE keys gauge\nkeys{db=\"db0\"} 3\n\
@@ -116,14 +116,14 @@ mod tests {
     #[test]
     fn labels_are_escaped() {
         let mut page = Page::default();
-        page.family("errors", Kind::Counter, "").sample(&[("err", "a\"b\\c\nd\r\u{fffd}")], 1);
+        page.family("errors", MetricKind::Counter, "").sample(&[("err", "a\"b\\c\nd\r\u{fffd}")], 1);
         assert!(page.into_text().ends_with("errors{err=\"a\\\"b\\\\c\\nd\r\u{fffd}\"} 1\n"));
     }
 
     #[test]
     fn a_family_without_samples_leaves_no_trace() {
         let mut page = Page::default();
-        page.family("none", Kind::Histogram, "Nothing.");
+        page.family("none", MetricKind::Histogram, "Nothing.");
         assert_eq!(page.into_text(), "");
     }
 }

@@ -7,14 +7,14 @@
 //! `table.txt` has them in the order of INFO. A line is a type, the field in INFO, the metric's name and its
 //! help text. A number behind the type says how many of the field's units make one of the metric's.
 
-use super::page::Kind;
+use super::page::MetricKind;
 
 /// A field of INFO that is a metric.
 #[derive(Debug)]
 pub(super) struct Metric {
     /// The field's name in INFO.
     pub(super) field: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: MetricKind,
     pub(super) name: &'static str,
     pub(super) help: &'static str,
     /// How many of the field's units make one of the metric's.
@@ -34,8 +34,8 @@ fn metric(line: &'static str) -> Option<Metric> {
     let (kind, field, name, help) = (word()?, word()?, word()?, word()?);
     let (kind, units) = kind.split_once('/').unwrap_or((kind, "1"));
     let kind = match kind {
-        "counter" => Kind::Counter,
-        "gauge" => Kind::Gauge,
+        "counter" => MetricKind::Counter,
+        "gauge" => MetricKind::Gauge,
         _ => return None,
     };
     Some(Metric { field, kind, name, help, units: units.parse().ok()? })

@@ -63,7 +63,7 @@ impl Change<'_, Hash> {
     /// Sets the value of a field that expires at a moment in the future. The caller
     /// [notes](Self::note_moments) the moment.
     pub fn insert_until(&mut self, field: &[u8], value: &[u8], at_ms: u64) {
-        self.begin();
+        self.allow_expiries();
         self.insert_beside_expiries(field, value, Some(at_ms));
         self.note("HSET", &[field, value]);
     }
@@ -71,7 +71,7 @@ impl Change<'_, Hash> {
     /// Sets when a field that is there expires: at a moment in the future, or never. The caller notes it when
     /// all fields are done: [`note_moments`](Self::note_moments), [`note_persisted`](Self::note_persisted).
     pub fn set_moment(&mut self, field: &[u8], at_ms: Option<u64>) {
-        self.begin();
+        self.allow_expiries();
         if let Some(map) = self.expiring_mut() {
             let value = map.get(field, 0).map(|(value, _)| value.to_vec());
             value.into_iter().for_each(|value| _ = map.insert(field, &value, at_ms));
@@ -217,7 +217,7 @@ impl Change<'_, Hash> {
     }
 
     /// Gives the hash the form in which fields may expire.
-    fn begin(&mut self) {
+    fn allow_expiries(&mut self) {
         if self.expiring().is_some() {
             return;
         }

@@ -18,8 +18,8 @@ pub(crate) struct NewList<'p> {
 
 impl<'p> NewList<'p> {
     /// Begins a list in an empty buffer, which gets the packed elements up to a limit.
-    pub(crate) fn begin(packed: &'p mut Vec<u8>, limit: Limit) -> NewList<'p> {
-        NewList { packer: Packer::begin(packed), limit, large: None }
+    pub(crate) fn in_buffer(packed: &'p mut Vec<u8>, limit: Limit) -> NewList<'p> {
+        NewList { packer: Packer::in_buffer(packed), limit, large: None }
     }
 
     /// Adds an element at the tail.

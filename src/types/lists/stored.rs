@@ -108,7 +108,7 @@ pub(super) fn load(
     limit: Limit,
     value: &mut Vec<u8>,
 ) -> Result<Loaded, DecodeError> {
-    let mut list = NewList::begin(value, limit);
+    let mut list = NewList::in_buffer(value, limit);
     collections::list(rdb_type, input, &mut |element| {
         list.push(element);
         Ok(())

@@ -29,7 +29,7 @@ impl Change<'_, Stream> {
     }
 
     /// Makes sure that the stream is there, although nothing is added to it.
-    pub fn begin(&mut self) {
+    pub fn ensure_exists(&mut self) {
         self.ledger();
     }
 

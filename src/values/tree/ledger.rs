@@ -22,7 +22,7 @@ use crate::allocator::taken_bytes;
 use crate::dump::strings::DecodeError;
 
 use block::{Block, Entries};
-use blocks::{Blocks, Place};
+use blocks::{BlockPlace, Blocks};
 
 pub(crate) use block::Entry;
 pub(crate) use delivery::Delivery;
@@ -294,7 +294,7 @@ fn radix_nodes(keys: impl Iterator<Item = u128>) -> usize {
 /// Some entries of a ledger.
 pub struct Range<'l> {
     blocks: &'l Blocks,
-    place: Option<Place>,
+    place: Option<BlockPlace>,
     entries: Option<Entries<'l>>,
     from: EntryId,
     to: EntryId,
@@ -333,7 +333,7 @@ impl<'l> Iterator for Range<'l> {
 /// Some entries of a ledger, the last one first.
 pub struct RangeBack<'l> {
     blocks: &'l Blocks,
-    place: Option<Place>,
+    place: Option<BlockPlace>,
     entries: Option<Entries<'l>>,
     from: EntryId,
     to: EntryId,

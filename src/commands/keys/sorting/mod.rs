@@ -264,7 +264,7 @@ fn make(
     limit: Limit,
 ) -> Result<Made> {
     let (mut packed, mut bytes) = (Vec::new(), 0);
-    let mut list = NewList::begin(&mut packed, limit);
+    let mut list = NewList::in_buffer(&mut packed, limit);
     for_each_found(keys, elements, gets, |found| {
         // As in Redis, what is not found is empty.
         let found = found.unwrap_or_default();
@@ -319,7 +319,7 @@ mod tests {
         let instance = Instance::new(Config::new(), 1, known(&[]), Hooks::default());
         let mut packed = Vec::new();
         let mut all = instance.keyspace.begin_all(0).expect("nothing is in its way");
-        let mut list = NewList::begin(&mut packed, all.limit::<List>());
+        let mut list = NewList::in_buffer(&mut packed, all.limit::<List>());
         for number in 0..ELEMENTS {
             list.push(number.to_string().as_bytes());
             let weight = (number * 7919 % ELEMENTS).to_string();

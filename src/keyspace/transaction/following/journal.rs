@@ -241,7 +241,7 @@ fn push_records(pieces: &mut Vec<Piece>, records: Vec<u8>) {
 
 impl Journal {
     /// Begins to log. The caller holds all shards and has set the interest of transactions in the journal.
-    fn begin(&self) {
+    fn start(&self) {
         let mut pending = self.pending.lock();
         pending.is_on = true;
         pending.cut();
@@ -409,7 +409,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         // All other transactions read the interest after they have locked a shard.
         let followers = &self.keyspace().followers;
         followers.interest.set_journal(true);
-        followers.journal.begin();
+        followers.journal.start();
     }
 }
 

@@ -102,7 +102,7 @@ impl Decoder<'_> {
         let mut next = Next::Value(token, start);
         loop {
             next = match next {
-                Next::Value(token, start) => self.begin(token, start)?,
+                Next::Value(token, start) => self.read_head(token, start)?,
                 Next::Finished(value) => match self.open.pop() {
                     None => return Ok(value),
                     Some(open) => self.add(open, value)?,
@@ -112,7 +112,7 @@ impl Decoder<'_> {
     }
 
     /// Reads a value that begins with this token.
-    fn begin(&mut self, token: Token, start: usize) -> Result<Next> {
+    fn read_head(&mut self, token: Token, start: usize) -> Result<Next> {
         Ok(Next::Finished(match token {
             Token::String(string) => Value::String(self.call.lua.create_string(string)?),
             Token::Number(number) => Value::Number(number),

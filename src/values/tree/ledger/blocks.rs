@@ -47,15 +47,15 @@ pub(super) struct Kept {
 
 /// A block's place: in the directory, or [behind](LAST) it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct BlockPlace {
     shelf: usize,
     index: usize,
 }
 
 /// The place of the last block.
-const LAST: Place = Place { shelf: usize::MAX, index: 0 };
+const LAST: BlockPlace = BlockPlace { shelf: usize::MAX, index: 0 };
 /// The place behind it.
-const END: Place = Place { index: 1, ..LAST };
+const END: BlockPlace = BlockPlace { index: 1, ..LAST };
 
 impl Kept {
     fn new(id: EntryId, live: u32, block: Block) -> Kept {
@@ -84,7 +84,7 @@ impl Blocks {
         shared_bytes(size_of::<Vec<Arc<Shelf>>>()) + taken_bytes(directory) + self.bytes
     }
 
-    pub(super) fn get(&self, place: Place) -> Option<&Kept> {
+    pub(super) fn get(&self, place: BlockPlace) -> Option<&Kept> {
         if place == LAST {
             return self.last.as_ref();
         }
@@ -92,48 +92,48 @@ impl Blocks {
     }
 
     /// The place of the first block.
-    pub(super) fn first(&self) -> Option<Place> {
+    pub(super) fn first(&self) -> Option<BlockPlace> {
         match self.len {
             0 => None,
             1 => Some(LAST),
-            _ => Some(Place { shelf: 0, index: 0 }),
+            _ => Some(BlockPlace { shelf: 0, index: 0 }),
         }
     }
 
     /// The place of the last block.
-    pub(super) fn last(&self) -> Option<Place> {
+    pub(super) fn last(&self) -> Option<BlockPlace> {
         self.last.as_ref().map(|_| LAST)
     }
 
     /// The last block that does not begin behind an ID: the only one that may have it.
-    pub(super) fn find(&self, id: EntryId) -> Option<Place> {
+    pub(super) fn find(&self, id: EntryId) -> Option<BlockPlace> {
         let begins = |kept: Option<&Kept>| kept.is_some_and(|kept| kept.id <= id);
         if begins(self.last.as_ref()) {
             return Some(LAST);
         }
         let shelf = self.shelves.partition_point(|shelf| begins(shelf.0.first())).checked_sub(1)?;
         let index = self.shelves[shelf].0.partition_point(|kept| begins(Some(kept))).checked_sub(1)?;
-        Some(Place { shelf, index })
+        Some(BlockPlace { shelf, index })
     }
 
     /// The place behind a place, which may have no block.
-    pub(super) fn behind(&self, place: Place) -> Place {
-        let Place { shelf, index } = place;
+    pub(super) fn behind(&self, place: BlockPlace) -> BlockPlace {
+        let BlockPlace { shelf, index } = place;
         if shelf == LAST.shelf {
             return END;
         }
-        let next = [Place { shelf, index: index + 1 }, Place { shelf: shelf + 1, index: 0 }];
+        let next = [BlockPlace { shelf, index: index + 1 }, BlockPlace { shelf: shelf + 1, index: 0 }];
         next.into_iter().find(|next| self.get(*next).is_some()).unwrap_or(LAST)
     }
 
     /// The place in front of a place, if there is one.
-    pub(super) fn before(&self, place: Place) -> Option<Place> {
-        let Place { shelf, index } = place;
+    pub(super) fn before(&self, place: BlockPlace) -> Option<BlockPlace> {
+        let BlockPlace { shelf, index } = place;
         if let Some(index) = index.checked_sub(1) {
-            return Some(Place { shelf, index });
+            return Some(BlockPlace { shelf, index });
         }
         let shelf = shelf.min(self.shelves.len()).checked_sub(1)?;
-        Some(Place { shelf, index: self.shelves.get(shelf)?.0.len().checked_sub(1)? })
+        Some(BlockPlace { shelf, index: self.shelves.get(shelf)?.0.len().checked_sub(1)? })
     }
 
     /// All blocks, the first one first.
@@ -176,7 +176,7 @@ impl Blocks {
     }
 
     /// Changes a block, and adds to its number of entries that are not deleted.
-    pub(super) fn change(&mut self, place: Place, added: i32, change: impl FnOnce(EntryId, &mut Block)) {
+    pub(super) fn change(&mut self, place: BlockPlace, added: i32, change: impl FnOnce(EntryId, &mut Block)) {
         let kept = if place == LAST {
             self.last.as_mut()
         } else {
@@ -195,7 +195,7 @@ impl Blocks {
     }
 
     /// Removes a block.
-    pub(super) fn remove(&mut self, place: Place) -> Remains {
+    pub(super) fn remove(&mut self, place: BlockPlace) -> Remains {
         let removed = if place == LAST {
             let before = self.before(LAST).and_then(|before| self.take(before));
             std::mem::replace(&mut self.last, before)
@@ -209,7 +209,7 @@ impl Blocks {
     }
 
     /// Takes a block out of the directory. It still counts.
-    fn take(&mut self, place: Place) -> Option<Kept> {
+    fn take(&mut self, place: BlockPlace) -> Option<Kept> {
         self.get(place)?;
         let shelves = Arc::make_mut(&mut self.shelves);
         let before = shelf_bytes(&shelves[place.shelf]);
@@ -224,7 +224,7 @@ impl Blocks {
     }
 
     /// Removes the blocks in front of a place.
-    pub(super) fn remove_before(&mut self, place: Place) -> Remains {
+    pub(super) fn remove_before(&mut self, place: BlockPlace) -> Remains {
         if self.first() == Some(place) {
             return Remains::default();
         }

@@ -4,17 +4,17 @@ use crate::glob::Pattern;
 
 /// The patterns of `store-keys`.
 #[derive(Debug)]
-pub struct Places {
+pub struct StoreKeys {
     patterns: Vec<Pattern<'static>>,
     has_all: bool,
 }
 
-impl Places {
+impl StoreKeys {
     /// Reads patterns that are separated by spaces.
-    pub fn new(patterns: &[u8]) -> Places {
+    pub fn new(patterns: &[u8]) -> StoreKeys {
         let patterns = patterns.split(|byte| *byte == b' ').filter(|pattern| !pattern.is_empty());
         let has_all = patterns.clone().any(|pattern| pattern == b"*");
-        Places { has_all, patterns: patterns.map(Pattern::owned).collect() }
+        StoreKeys { has_all, patterns: patterns.map(Pattern::owned).collect() }
     }
 
     /// Whether a key lives in the store.
@@ -35,8 +35,8 @@ mod tests {
 
     #[test]
     fn a_key_lives_in_the_store_if_one_pattern_matches() {
-        let places = Places::new(b"lock:*  job:?");
-        assert!(places.has(b"lock:") && places.has(b"job:1") && !places.has(b"job:12") && !places.has(b"x"));
-        assert!(!places.has_all() && Places::new(b"a *").has_all());
+        let keys = StoreKeys::new(b"lock:*  job:?");
+        assert!(keys.has(b"lock:") && keys.has(b"job:1") && !keys.has(b"job:12") && !keys.has(b"x"));
+        assert!(!keys.has_all() && StoreKeys::new(b"a *").has_all());
     }
 }

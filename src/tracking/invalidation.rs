@@ -2,23 +2,23 @@
 
 use crate::resp::{Protocol, Reply, Sent};
 
-/// The channel on which clients of RESP2 get the news: its messages alone are no strings.
+/// The channel on which clients of RESP2 get invalidations: its messages alone are no strings.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 
-/// The news, in each version of the protocol, made when it is first needed.
-pub(super) struct News<'a> {
+/// An invalidation, in each version of the protocol, made when it is first needed.
+pub(super) struct Invalidation<'a> {
     /// The keys that have changed; `None` for all.
     keys: Option<&'a [&'a [u8]]>,
     encoded: [Option<Vec<u8>>; 2],
 }
 
-impl<'a> News<'a> {
-    pub(super) fn of(keys: &'a [&'a [u8]]) -> News<'a> {
-        News { keys: Some(keys), encoded: [None, None] }
+impl<'a> Invalidation<'a> {
+    pub(super) fn of(keys: &'a [&'a [u8]]) -> Invalidation<'a> {
+        Invalidation { keys: Some(keys), encoded: [None, None] }
     }
 
-    pub(super) fn of_all() -> News<'static> {
-        News { keys: None, encoded: [None, None] }
+    pub(super) fn of_all() -> Invalidation<'static> {
+        Invalidation { keys: None, encoded: [None, None] }
     }
 
     pub(super) fn encoded(&mut self, protocol: Protocol) -> &[u8] {

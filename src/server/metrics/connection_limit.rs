@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tokio::select;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// The places of all connections.
-pub(super) struct Places {
+/// The places of all connections, of which there are so many.
+pub(super) struct ConnectionLimit {
     free: Arc<Semaphore>,
     taken: Mutex<Vec<Arc<Waiting>>>,
 }
@@ -27,26 +27,26 @@ struct Waiting {
 }
 
 /// A connection's place, which is free again when this is dropped.
-pub(super) struct Place {
-    places: Arc<Places>,
+pub(super) struct ConnectionPermit {
+    limit: Arc<ConnectionLimit>,
     waiting: Arc<Waiting>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Places {
-    pub(super) fn new(count: usize) -> Arc<Places> {
-        Arc::new(Places { free: Arc::new(Semaphore::new(count)), taken: Mutex::default() })
+impl ConnectionLimit {
+    pub(super) fn new(count: usize) -> Arc<ConnectionLimit> {
+        Arc::new(ConnectionLimit { free: Arc::new(Semaphore::new(count)), taken: Mutex::default() })
     }
 
     /// Waits for a free place and takes it. Returns `None` when the server ends.
-    pub(super) async fn take(self: &Arc<Self>) -> Option<Place> {
+    pub(super) async fn take(self: &Arc<Self>) -> Option<ConnectionPermit> {
         if self.free.available_permits() == 0 {
             self.ask_one_to_leave();
         }
         let permit = Arc::clone(&self.free).acquire_owned().await.ok()?;
         let waiting = Arc::new(Waiting::default());
         self.taken.lock().push(Arc::clone(&waiting));
-        Some(Place { places: Arc::clone(self), waiting, _permit: permit })
+        Some(ConnectionPermit { limit: Arc::clone(self), waiting, _permit: permit })
     }
 
     fn ask_one_to_leave(&self) {
@@ -60,7 +60,7 @@ impl Places {
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     /// Waits for something that the client must do. Returns `None` if the place is needed.
     pub(super) async fn wait<T>(&self, done: impl Future<Output = T>) -> Option<T> {
         *self.waiting.since.lock() = Some(Instant::now());
@@ -75,8 +75,8 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.places.taken.lock().retain(|other| !Arc::ptr_eq(other, &self.waiting));
+        self.limit.taken.lock().retain(|other| !Arc::ptr_eq(other, &self.waiting));
     }
 }
