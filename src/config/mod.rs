@@ -40,7 +40,7 @@ pub(crate) use table::by_name;
 pub use table::parameters;
 pub(crate) use table::words::{
     APPEND_FSYNC, ENABLED_FOR, EVICTION_POLICIES, LOG_FORMATS, LOG_LEVELS, OOM_SCORE_ADJUSTMENTS,
-    PUBSUB_DEFAULTS, SHUTDOWN_WORDS, SUPERVISORS, TLS_AUTH_CLIENTS,
+    PUBSUB_DEFAULTS, SHUTDOWN_WORDS, SUPERVISORS, TLS_AUTH_CLIENTS, UNKNOWN_TYPES,
 };
 pub(crate) use texts::expand_title;
 

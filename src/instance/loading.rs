@@ -197,7 +197,7 @@ impl Instance {
             let mut libraries = Vec::new();
             let mut counted = Counted { input: &mut input, bytes: 0 };
             let counting = file.running.counting(&mut counted);
-            *loaded = load_from(counting, self.config.rdbchecksum.get(), file.running, tx, |code| {
+            *loaded = load_from(counting, self.reading(), file.running, tx, |code| {
                 libraries.push(code.to_vec());
             })
             .map_err(|why| format!("Error reading the RDB preamble of the AOF file {shown}: {why}"))?;

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::Instance;
 use crate::clock;
-use crate::config::EVICTION_POLICIES;
+use crate::config::{EVICTION_POLICIES, UNKNOWN_TYPES};
 use crate::keyspace::{Busy, Everything, Transaction, Use};
 use crate::persistence::rdb::Form;
 use crate::persistence::{
-    Changes, Conflicts, Destination, Ended, Job, Loaded, Purpose, Running, SnapshotPlan, Target, load,
-    tidy_up_after_the_dead, verify,
+    Changes, Conflicts, Destination, Ended, Job, Loaded, Purpose, Reading, Running, SnapshotPlan, Target,
+    load, tidy_up_after_the_dead, verify,
 };
 
 /// Why nothing was saved.
@@ -213,9 +213,9 @@ impl Instance {
         let fatal = |why: String| format!("Fatal error loading the DB {}: {why}. Exiting.", path.display());
         let mut libraries = Vec::new();
         let mut tx = self.keyspace.begin_all(0).map_err(|Busy| fatal("a script runs".to_owned()))?;
-        let (verifies, refused) = (self.config.rdbchecksum.get(), Conflicts::Refused);
+        let (reading, refused) = (self.reading(), Conflicts::Refused);
         let running = self.begin_loading(bytes_of(&path));
-        let loaded = load(&path, verifies, refused, &running, &mut tx.as_mut(), |code| {
+        let loaded = load(&path, reading, refused, &running, &mut tx.as_mut(), |code| {
             libraries.push(code.to_vec());
         });
         drop(running);
@@ -224,6 +224,14 @@ impl Instance {
         self.note_loaded(loaded, &tx.as_mut());
         tracing::info!("DB loaded from disk: {:.3} seconds", started.elapsed().as_secs_f64());
         Ok(())
+    }
+
+    /// How files are read, as the parameters say.
+    pub(super) fn reading(&self) -> Reading {
+        Reading {
+            verifies: self.config.rdbchecksum.get(),
+            skips_foreign: UNKNOWN_TYPES[self.config.unknown_types.get()] == "skip",
+        }
     }
 
     /// Begins to load files of so many bytes together.
@@ -253,15 +261,15 @@ impl Instance {
         flushes: bool,
         conflicts: Conflicts,
     ) -> Result<(), String> {
-        let (path, verifies) = (self.snapshot_target().path(), self.config.rdbchecksum.get());
-        if !verify(&path, verifies)? {
+        let (path, reading) = (self.snapshot_target().path(), self.reading());
+        if !verify(&path, reading)? {
             return Err(format!("there is no {}", path.display()));
         }
         if flushes {
             tx.flush_all();
         }
         let running = self.begin_loading(bytes_of(&path));
-        let loaded = load(&path, verifies, conflicts, &running, tx, |_| ())?;
+        let loaded = load(&path, reading, conflicts, &running, tx, |_| ())?;
         self.note_loaded(loaded.unwrap_or_default(), tx);
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Loads snapshots, and shows the progress of every load, that of a log included.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
@@ -147,6 +148,48 @@ pub struct Loaded {
     pub fencing: u64,
 }
 
+/// What to do with a file that is loaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    /// Whether its checksum is verified (`rdbchecksum`).
+    pub(crate) verifies: bool,
+    /// Whether keys of modules' types are left out (`unknown-types`). Otherwise the file is refused.
+    pub(crate) skips_foreign: bool,
+}
+
+/// The keys of a file whose types belong to modules.
+#[derive(Debug, Default)]
+struct Foreign {
+    /// How many there are, by the names of their types.
+    counts: BTreeMap<String, usize>,
+    /// The first of them, with its database.
+    first: Option<(usize, String)>,
+}
+
+impl Foreign {
+    fn add(&mut self, database: usize, key: &[u8], type_name: String) {
+        self.first.get_or_insert_with(|| (database, key.escape_ascii().to_string()));
+        *self.counts.entry(type_name).or_default() += 1;
+    }
+
+    /// Warns of them, or refuses the file.
+    fn judge(&self, skips: bool) -> Result<(), String> {
+        let Some((database, key)) = &self.first else { return Ok(()) };
+        let types: Vec<_> = self.counts.iter().map(|(name, count)| format!("{count} of {name}")).collect();
+        let keys = self.counts.values().sum::<usize>();
+        let what = format!(
+            "the RDB file has keys of modules' types, which are not here: {keys} ({}); the first is \
+             '{key}' in database {database}",
+            types.join(", ")
+        );
+        if skips {
+            tracing::warn!("Skipped, as unknown-types says: {what}");
+            return Ok(());
+        }
+        Err(format!("{what}. To start without them: --unknown-types skip"))
+    }
+}
+
 /// What to do with a key of the file that already exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conflicts {
@@ -167,15 +210,15 @@ const EMPTY_KEYS_SHOWN_MAX: usize = 10;
 /// then.
 pub(crate) fn load(
     path: &Path,
-    verifies: bool,
+    reading: Reading,
     conflicts: Conflicts,
     running: &Running<'_>,
     tx: &mut Everything<&mut Transaction<'_>>,
     library: impl FnMut(&[u8]),
 ) -> Result<Option<Loaded>, String> {
     let Some(file) = open(path)? else { return Ok(None) };
-    let reader = Reader::open(running.counting(file), verifies).map_err(|error| error.to_string())?;
-    load_items(reader, conflicts, running, tx, library).map(Some)
+    let reader = Reader::open(running.counting(file), reading.verifies).map_err(|error| error.to_string())?;
+    load_items(reader, reading, conflicts, running, tx, library).map(Some)
 }
 
 /// Loads a snapshot from an input that may continue behind it. The input counts the bytes read
@@ -186,17 +229,18 @@ pub(crate) fn load(
 /// The same as for [`load`].
 pub(crate) fn load_from(
     input: impl Read,
-    verifies: bool,
+    reading: Reading,
     running: &Running<'_>,
     tx: &mut Everything<&mut Transaction<'_>>,
     library: impl FnMut(&[u8]),
 ) -> Result<Loaded, String> {
-    let reader = Reader::open(input, verifies).map_err(|error| error.to_string())?;
-    load_items(reader, Conflicts::Refused, running, tx, library)
+    let reader = Reader::open(input, reading.verifies).map_err(|error| error.to_string())?;
+    load_items(reader, reading, Conflicts::Refused, running, tx, library)
 }
 
 fn load_items<R: Read>(
     mut reader: Reader<R>,
+    reading: Reading,
     conflicts: Conflicts,
     running: &Running<'_>,
     tx: &mut Everything<&mut Transaction<'_>>,
@@ -204,6 +248,7 @@ fn load_items<R: Read>(
 ) -> Result<Loaded, String> {
     let (now_ms, databases) = (tx.now_ms(), tx.databases());
     let (mut loaded, limits) = (Loaded::default(), tx.keyspace().limits());
+    let mut foreign = Foreign::default();
     while let Some(item) = reader.next_item(limits).map_err(|error| error.to_string())? {
         match item {
             Item::Auxiliary { name: FENCING, value } => {
@@ -215,6 +260,7 @@ fn load_items<R: Read>(
             Item::ModuleData { module } => {
                 tracing::warn!("The RDB file contains data of the module '{module}', which is skipped");
             }
+            Item::ForeignKey { database, key, type_name } => foreign.add(database, key, type_name),
             Item::Key(key) if key.database >= databases => {
                 return Err(format!(
                     "Data file was created with a Redis server configured to handle more than {databases} \
@@ -246,6 +292,7 @@ fn load_items<R: Read>(
             }
         }
     }
+    foreign.judge(reading.skips_foreign)?;
     let Loaded { keys, expired, empty, .. } = loaded;
     match empty {
         0 => tracing::info!("Done loading RDB, keys loaded: {keys}, keys expired: {expired}."),
@@ -261,11 +308,16 @@ fn load_items<R: Read>(
 /// # Errors
 ///
 /// The same as for [`load`].
-pub(crate) fn verify(path: &Path, verifies: bool) -> Result<bool, String> {
+pub(crate) fn verify(path: &Path, reading: Reading) -> Result<bool, String> {
     let Some(file) = open(path)? else { return Ok(false) };
-    let mut reader = Reader::open(file, verifies).map_err(|error| error.to_string())?;
-    let limits = Limits::default();
-    while reader.next_item(&limits).map_err(|error| error.to_string())?.is_some() {}
+    let mut reader = Reader::open(file, reading.verifies).map_err(|error| error.to_string())?;
+    let (limits, mut foreign) = (Limits::default(), Foreign::default());
+    while let Some(item) = reader.next_item(&limits).map_err(|error| error.to_string())? {
+        if let Item::ForeignKey { database, key, type_name } = item {
+            foreign.add(database, key, type_name);
+        }
+    }
+    foreign.judge(reading.skips_foreign)?;
     Ok(true)
 }
 

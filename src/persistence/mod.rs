@@ -25,7 +25,7 @@ use crate::keyspace::{Everything, Transaction, Walk};
 pub(crate) use aof::Aof;
 pub(crate) use file::{Target, WriterNumber, nameless, tidy_up_after_the_dead};
 pub(crate) use job::{Destination, Job, Purpose, SnapshotPlan, Wanted, functions_alone};
-pub(crate) use loading::{Conflicts, LoadReport, Loaded, Loading, Running, load, load_from, verify};
+pub(crate) use loading::{Conflicts, LoadReport, Loaded, Loading, Reading, Running, load, load_from, verify};
 
 /// How long automatic saving pauses after a failed snapshot. Redis: `CONFIG_BGSAVE_RETRY_DELAY`.
 const RETRY_DELAY: Duration = Duration::from_secs(5);

@@ -732,3 +732,63 @@ fn keys_without_elements_are_skipped() {
     client.line("TTL k").is(-1);
     server.wait_for_output("keys loaded: 1, keys expired: 0, empty keys skipped: 7");
 }
+
+/// The bytes of a text of hexadecimal digits.
+fn bytes_of(digits: &str) -> Vec<u8> {
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+}
+
+#[test]
+fn keys_of_modules_types_are_refused_and_counted_or_skipped() {
+    // As Redis 8.6.3 has dumped them: a JSON document, a Bloom filter, a vector set; without version and sum.
+    let document = "8145e25238df912c0405010100";
+    let filter = "813016e5a289bef80402020201020502020204049a9999999999a93f0205044af7d49edef0184002\
+                  4040020005080044208c10120020020200";
+    let vectors = "81bde72da2bb1eb40002030201025002020005016105080300000000000000020602010280010000\
+                   000200022002000280406f775100";
+    let key =
+        |kind: u8, name: &str, value: &[u8]| [&[kind, name.len() as u8], name.as_bytes(), value].concat();
+    let (before, after) = (key(0, "before", b"\x01v"), key(0, "after", b"\x01w"));
+    let document = key(7, "document", &bytes_of(document));
+    let parts = [
+        &b"REDIS0013\xfe\x00"[..],
+        &before,
+        &document,
+        &key(7, "filter", &bytes_of(filter)),
+        b"\xfe\x02\xfc\xff\xff\xff\xff\xff\xff\xff\x00",
+        &key(7, "vectors", &bytes_of(vectors)),
+        &document,
+        &after,
+        b"\xff\x00\x00\x00\x00\x00\x00\x00\x00",
+    ];
+    let folder = Folder::new("modules");
+    fs::write(dump(&folder), parts.concat()).unwrap();
+    let what = "the RDB file has keys of modules' types, which are not here: 4 (1 of MBbloom--, 2 of \
+                ReJSON-RL, 1 of vectorset); the first is 'document' in database 0";
+    let mut command = folder.command();
+    let said = refused(command.args(["--port", "0", "--dir", &folder.file("")]));
+    assert!(said.contains(&format!("{what}. To start without them: --unknown-types skip")), "{said}");
+    let server = serve(&folder, &["--unknown-types", "skip"]);
+    server.wait_for_output(&format!("Skipped, as unknown-types says: {what}"));
+    let mut client = server.client();
+    client.line("GET before").is("v");
+    client.line("DBSIZE").is(1);
+    client.line("SELECT 2").is_ok();
+    client.line("GET after").is("w");
+    client.line("DBSIZE").is(1);
+    // The older form has no marks by which it could be skipped, and a broken one is no end of a value.
+    let old = "is of a module's type, in an old form that cannot be skipped";
+    for (kind, digits, why) in [
+        (6, "8145e25238df912c0001", old),
+        (7, "8145e25238df912c0409", "Invalid module data"),
+        (7, "8145e25238df912c0405", "Unexpected EOF"),
+    ] {
+        let other = Folder::new("modules-broken");
+        fs::write(dump(&other), [&b"REDIS0013\xfe\x00"[..], &key(kind, "k", &bytes_of(digits))].concat())
+            .unwrap();
+        let mut command = other.command();
+        let said =
+            refused(command.args(["--port", "0", "--dir", &other.file(""), "--unknown-types", "skip"]));
+        assert!(said.contains(why), "{said}");
+    }
+}

@@ -1,7 +1,7 @@
 //! What outlives the server: snapshots and the append-only file.
 
-use super::super::{Changes, Kind, Parameter};
-use super::words::APPEND_FSYNC;
+use super::super::{Changes, Kind, Origin, Parameter};
+use super::words::{APPEND_FSYNC, UNKNOWN_TYPES};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
@@ -43,6 +43,15 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "yes",
         changes: Changes::AtStart,
         ..Parameter::flag(|config| &config.rdbchecksum)
+    },
+    Parameter {
+        name: "unknown-types",
+        help: "Refuse a snapshot with keys of modules' types, or skip these keys",
+        default: "refuse",
+        kind: Kind::Choice(UNKNOWN_TYPES),
+        origin: Origin::Keyfast,
+        changes: Changes::AtStart,
+        ..Parameter::choice(|config| &config.unknown_types)
     },
     Parameter {
         name: "key-load-delay",

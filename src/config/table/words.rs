@@ -27,6 +27,9 @@ pub(crate) const TLS_AUTH_CLIENTS: &[&str] = &["no", "yes", "optional"];
 /// The values of `log-format`; `legacy` is Valkey's name for `redis`.
 pub(crate) const LOG_FORMATS: &[&str] = &["auto", "redis", "json", "pretty", "legacy"];
 
+/// The values of `unknown-types`.
+pub(crate) const UNKNOWN_TYPES: &[&str] = &["refuse", "skip"];
+
 /// The values of `supervised`, in the order in which Redis lists them.
 pub(crate) const SUPERVISORS: &[&str] = &["upstart", "systemd", "auto", "no"];
 

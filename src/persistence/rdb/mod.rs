@@ -28,6 +28,8 @@ pub(crate) fn is_snapshot(bytes: &[u8]) -> bool {
 
 /// Type byte: slots of a cluster, and their sizes.
 const SLOT_INFO: u8 = 244;
+/// Type byte: a key with a value of a module's type, in the form that can be skipped.
+const MODULE_VALUE: u8 = 7;
 /// Type byte: data of a module that are not keys.
 const MODULE_DATA: u8 = 247;
 /// The name of an auxiliary field: the fencing number of the lock that is the next key. Redis skips it.
@@ -94,7 +96,10 @@ mod tests {
                     key.frequency,
                 )),
                 Item::Library(code) => libraries.push(code.to_vec()),
-                Item::Auxiliary { .. } | Item::ModuleData { .. } | Item::EmptyKey(_) => {}
+                Item::Auxiliary { .. }
+                | Item::ModuleData { .. }
+                | Item::ForeignKey { .. }
+                | Item::EmptyKey(_) => {}
             }
         }
         Ok((keys, libraries))
@@ -157,7 +162,11 @@ mod tests {
         let wrong = |content: &[u8]| read(&file(10, content)).unwrap_err();
         let array = "key 'my\\x00list' in database 3 is an array, which is not supported (offset 16)";
         assert_eq!(wrong(b"\xfe\x03\x00\x01k\x01v\x1c\x07my\x00list\x01\x01a"), array);
-        assert!(wrong(b"\x07\x01m\x00").starts_with("key 'm' in database 0 is of a module's type"));
+        let module = wrong(b"\x06\x01m\x00");
+        assert!(
+            module.starts_with("key 'm' in database 0 is of a module's type, in an old form"),
+            "{module}"
+        );
         assert_eq!(wrong(b"\x63\x01m\x00"), "Unknown RDB encoding type 99 (offset 9)");
         assert_eq!(wrong(b"\x00\x01k\xc4"), "Unknown RDB string encoding type (offset 13)");
         assert_eq!(wrong(b"\xf6\x01k"), "Pre-release function format not supported (offset 10)");

@@ -8,7 +8,7 @@ use crc::{Digest, Table};
 
 use super::{
     AUXILIARY, DATABASE, END, EXPIRY_MS, EXPIRY_S, FENCE, FREQUENCY, HEADER_BYTES, IDLE, MODULE_DATA,
-    SIGNATURE, SIGNATURE_OF_VALKEY, SIZES, SLOT_INFO, VERSION_WITH_CHECKSUM,
+    MODULE_VALUE, SIGNATURE, SIGNATURE_OF_VALKEY, SIZES, SLOT_INFO, VERSION_WITH_CHECKSUM,
 };
 use crate::dump::strings::{DecodeError, Decoder};
 use crate::dump::{Author, CHECKSUM, LIBRARY, LIBRARY_BEFORE_7, VERSION_MAX, VERSION_OF_VALKEY};
@@ -36,6 +36,15 @@ pub enum Item<'a> {
     ModuleData {
         /// The module's name.
         module: String,
+    },
+    /// A key with a value of a module's type, which was skipped.
+    ForeignKey {
+        /// The database of the key.
+        database: usize,
+        /// The key's name.
+        key: &'a [u8],
+        /// The name of the type, which the module has chosen.
+        type_name: String,
     },
     /// The name of a key whose collection has no elements.
     EmptyKey(&'a [u8]),
@@ -125,6 +134,10 @@ impl<R: Read> Reader<R> {
             ItemKind::Auxiliary => Item::Auxiliary { name: &self.key, value: &self.value },
             ItemKind::Library => Item::Library(&self.value),
             ItemKind::ModuleData(number) => Item::ModuleData { module: module_name(number) },
+            ItemKind::ForeignKey(number) => {
+                let (database, key) = (self.database, &*self.key);
+                Item::ForeignKey { database, key, type_name: module_name(number) }
+            }
             ItemKind::EmptyKey => Item::EmptyKey(&self.key),
             ItemKind::Key(Facts { value_type, expires_at_ms, idle, frequency, fence }) => {
                 let (database, key) = (self.database, &*self.key);
@@ -172,6 +185,12 @@ impl<R: Read> Reader<R> {
                     let number = decoder.length()?;
                     skip_module_data(decoder, &mut self.value)?;
                     return Ok(Some(ItemKind::ModuleData(number)));
+                }
+                MODULE_VALUE => {
+                    decoder.string(&mut self.key)?;
+                    let number = decoder.length()?;
+                    skip_module_data(decoder, &mut self.value)?;
+                    return Ok(Some(ItemKind::ForeignKey(number)));
                 }
                 END => return self.check().map(|()| None),
                 number => {
@@ -236,6 +255,7 @@ enum ItemKind {
     Auxiliary,
     Library,
     ModuleData(u64),
+    ForeignKey(u64),
     EmptyKey,
     Key(Facts),
 }
@@ -277,8 +297,8 @@ fn skip_numbers<R: Read>(decoder: &mut Decoder<R>, count: usize) -> Result<(), T
     Ok(())
 }
 
-/// Skips a module's data: values, each after a number for its kind. The first value says when the module
-/// wants to read them.
+/// Skips what a module has written: values, each after a number for its kind. In data that are not keys, the
+/// first value says when the module wants to read them.
 fn skip_module_data<R: Read>(decoder: &mut Decoder<R>, string: &mut Vec<u8>) -> Result<(), Trouble> {
     loop {
         match decoder.length()? {
@@ -310,7 +330,8 @@ fn type_name(author: Author, number: u8) -> Option<&'static str> {
         (15 | 19 | 21, _) => "a stream",
         (28, Author::Redis) => "an array",
         (33, Author::Redis) => "a rate limit",
-        (6 | 7, _) => "of a module's type",
+        // Redis 4 has the last form without a mark for each value.
+        (6, _) => "of a module's type, in an old form that cannot be skipped",
         _ => return None,
     })
 }
