@@ -56,6 +56,7 @@ mod long_texts;
 mod lua_sources;
 mod memory;
 mod metrics;
+mod migrating;
 mod monitoring;
 mod newer;
 mod observing;
