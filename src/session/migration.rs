@@ -50,7 +50,7 @@ pub struct Target {
 /// A key on its way.
 #[derive(Debug)]
 pub struct Parcel {
-    /// The key.
+    /// The name of the key.
     pub key: Box<[u8]>,
     /// What is sent.
     pub cargo: Cargo,
@@ -74,7 +74,7 @@ pub enum Cargo {
 /// A value as it was under its lock.
 #[derive(Debug)]
 pub struct Freight {
-    /// The value.
+    /// The value, apart from its key.
     pub value: Kept,
     /// When it expires, in milliseconds since 1970.
     pub expires_at_ms: Option<u64>,

@@ -34,7 +34,7 @@ impl Kept {
         Kept { facts: value.facts, form }
     }
 
-    /// The value.
+    /// The value, which borrows from this one.
     pub fn value(&self) -> Value<'_> {
         let content = match &self.form {
             Form::Bytes(bytes) => Content::Bytes(bytes),

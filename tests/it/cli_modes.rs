@@ -131,9 +131,9 @@ fn a_snapshot_is_fetched_into_a_file_or_to_the_output() {
     client
         .cmd(["FUNCTION", "LOAD", "#!lua name=l\nredis.register_function('f', function() return 7 end)"])
         .is("l");
-    let file = folder.file("dump.rdb");
     let functions = "sending REPLCONF rdb-filter-only functions\n";
     for (option, more, keys) in [("--rdb", "", 1), ("--functions-rdb", functions, 0)] {
+        let file = folder.file(&format!("{keys}.rdb"));
         let ran = cli(&server, &[option, &file]);
         let bytes = fs::read(&file).unwrap();
         let length = bytes.len();

@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::aof::ALWAYS;
 use crate::client::{Client, Reply};
 use crate::folder::Folder;
 use crate::server::{Server, SetOnDrop, free_port, wait_until};
+use crate::store::cluster::{Cluster, Kind};
 
 /// A server whose replies the test writes.
 struct Impostor(TcpListener);
@@ -197,12 +199,12 @@ fn what_has_moved_is_deleted_for_those_who_follow() {
 fn the_log_has_the_deletion() {
     let folder = Folder::new("migrate-log");
     let target = Server::start();
-    let server = folder.serve(&["--appendonly", "yes"]);
+    let server = folder.serve(ALWAYS);
     let mut client = server.client();
     client.line("MSET k v l w").is_ok();
     client.line(&migrate(&target, "k 0 1000")).is_ok();
     drop((client, server));
-    let mut client = folder.serve(&["--appendonly", "yes"]).into_client();
+    let mut client = folder.serve(ALWAYS).into_client();
     client.line("EXISTS k").is(0);
     client.line("GET l").is("w");
 }
@@ -449,7 +451,8 @@ fn others_are_served_while_a_target_hangs_and_a_large_value_moves() {
 
 #[test]
 fn many_keys_go_in_batches() {
-    const KEYS: usize = 3000;
+    // So many arguments make it a long request.
+    const KEYS: usize = 21_000;
     let (_source, target, mut here, mut there) = pair();
     let mut request = vec!["MIGRATE".to_owned(), "127.0.0.1".to_owned(), target.port().to_string()];
     request.extend(["", "0", "5000", "KEYS"].map(str::to_owned));
@@ -517,4 +520,21 @@ fn keys_move_to_a_real_redis_and_back() {
     there.line(&migrate(&source, "\"\" 0 1000 KEYS k s")).is_ok();
     here.line("GET k").is("v");
     there.line("DBSIZE").is(0);
+}
+
+marked!(needs_tools: keys_in_a_store_do_not_move);
+fn keys_in_a_store_do_not_move() {
+    let Some(cluster) = Cluster::start(Kind::Etcd, "migrating") else { return };
+    let (server, target) = (cluster.front(&["--store-keys", "lock:*"]), Server::start());
+    let mut client = server.client();
+    client.line("MSET lock:a 1").is_ok();
+    client.line("MSET b 2").is_ok();
+    client
+        .line(&migrate(&target, "lock:a 0 1000"))
+        .is_error("ERR MIGRATE cannot do this with keys in a store");
+    client
+        .line(&migrate(&target, "\"\" 0 1000 KEYS lock:a b"))
+        .is_error("CROSSSTORE Keys in request don't live in the same store");
+    client.line(&migrate(&target, "b 0 1000")).is_ok();
+    client.line("GET lock:a").is("1");
 }

@@ -97,13 +97,13 @@ const MIGRATE: Command = Command {
 fn migrate(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let asked = Asked::parse(request)?;
     let Context { session, tx, .. } = context;
+    if session.keys_in_store.is_some() {
+        return Err(Error::fixed("ERR MIGRATE cannot do this with keys in a store"));
+    }
     if session.may_not_wait || session.is_in_script {
         return Err(Error::fixed(
             "ERR MIGRATE waits for another server, so no transaction or script can use it",
         ));
-    }
-    if session.keys_in_store.is_some() {
-        return Err(Error::fixed("ERR MIGRATE cannot do this with keys in a store"));
     }
     let begun = session.migration.take();
     let mut migration =
@@ -242,8 +242,8 @@ impl Asked {
         !migration.parcels.is_empty() || migration.next < self.keys.end
     }
 
-    /// Keeps the value of a key that is there, and claims the key unless the request copies. `None` if another
-    /// request has claimed it.
+    /// Keeps the value of a key that is there, and claims the key unless the request copies. `None` if
+    /// another request has claimed it.
     fn pack(&self, tx: &Transaction<'_>, key: &[u8], sent_before: u32) -> Option<Parcel> {
         let survey = if self.copies { None } else { Some(tx.begin_key_survey(key)?) };
         let freight = Freight {

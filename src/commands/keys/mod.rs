@@ -1,5 +1,5 @@
 //! Keys, whatever their types: [`basics`], [`expiries`], [`browsing`] through many, sorting what they hold
-//! ([`sorting`]), what is kept about one ([`object`]), its value as bytes ([`dumping`]), and keys on their way
+//! ([`sorting`]), what is kept about one ([`object`]), its value as bytes ([`dumping`]), and keys on the way
 //! to another server ([`migrating`]).
 
 pub(crate) mod basics;

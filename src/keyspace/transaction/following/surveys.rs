@@ -41,7 +41,7 @@ impl Surveyed {
     }
 }
 
-/// All surveys.
+/// All surveys that go on.
 #[derive(Debug, Default)]
 pub(in crate::keyspace) struct Surveys(Mutex<All>);
 
