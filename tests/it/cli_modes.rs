@@ -247,3 +247,22 @@ fn neither_the_mark_nor_an_older_snapshot_is_left_in_the_output() {
     assert_eq!(client(&file).code, Some(0));
     assert_eq!(fs::read_to_string(&file).unwrap(), "snapshot");
 }
+
+marked!(needs_tools: a_snapshot_is_fetched_from_a_real_redis);
+fn a_snapshot_is_fetched_from_a_real_redis() {
+    for diskless in ["yes", "no"] {
+        let folder = Folder::new(&format!("cli-rdb-{diskless}"));
+        let of_redis = Folder::new(&format!("cli-rdb-{diskless}-redis"));
+        let place = of_redis.file("");
+        let options = ["--repl-diskless-sync", diskless, "--repl-diskless-sync-delay", "0"];
+        let options = [&options[..], &["--dir", &place]].concat();
+        let Some(server) = Server::start_redis(&options) else { return };
+        server.client().line("SET k v").is_ok();
+        let ran = run(own(), &["-p", &server.port().to_string(), "--rdb", &folder.file("dump.rdb")], b"");
+        let is_by_mark = ran.complaint.contains("until EOF marker");
+        assert_eq!((ran.code, is_by_mark), (Some(0), diskless == "yes"), "{ran:?}");
+        let mut loaded = folder.serve(&[]).into_client();
+        loaded.line("GET k").is("v");
+        loaded.line("DBSIZE").is(1);
+    }
+}
