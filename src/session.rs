@@ -2,6 +2,7 @@
 //!
 //! This is the state that only the client's own commands need. What other clients may see is in [`Client`].
 
+mod migration;
 mod outbox;
 mod pending;
 
@@ -21,6 +22,7 @@ use crate::resp::{OwnedRequest, Protocol, Request};
 use crate::statistics::Statistics;
 use crate::statistics::commands::Called;
 use crate::tracking::Tracks;
+pub(crate) use migration::{Cargo, Freight, Migration, Outcome, Parcel, Target};
 pub(crate) use outbox::{Item, LockItem, Outbox};
 pub(crate) use pending::{Ahead, AttemptResult, Drawn, Pending};
 
@@ -73,6 +75,8 @@ pub struct Session {
     pub resumed: Option<Blocked>,
     /// Its request on keys in a store, while that waits.
     pub pending: Option<Box<Pending>>,
+    /// Its MIGRATE, while that waits for another server.
+    pub migration: Option<Box<Migration>>,
     /// The requests behind it that travel with it.
     pub ahead: Ahead,
     /// The keys on which its command runs, if they live in a store.
@@ -188,6 +192,9 @@ pub enum Wait {
     /// Until the store has answered, or has something for the client, as the session's [`Pending`] says. Then
     /// the command is executed again.
     Store,
+    /// Until another server has replied, as the session's [`Migration`] says. Then the command is executed
+    /// again.
+    Migration,
     /// Until a key has something for the client, as the session's [`Blocked`] says.
     Blocked,
     /// Until a thread for long requests is free. Then the command is executed there.
@@ -265,6 +272,7 @@ impl Session {
             blocked: None,
             resumed: None,
             pending: None,
+            migration: None,
             ahead: Ahead::default(),
             keys_in_store: None,
             found_nothing: false,
@@ -418,6 +426,7 @@ impl Session {
     /// Ends the wait of a command that was to be executed again, and was not.
     #[inline]
     pub fn give_up_resumed(&mut self) {
+        self.migration = None;
         if self.resumed.take().is_some() {
             self.client.set_waiting(Waiting::No);
         }

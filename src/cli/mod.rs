@@ -19,6 +19,7 @@ mod latency;
 mod options;
 mod pipe;
 mod quoting;
+mod rdb;
 mod repl;
 mod replies;
 mod session;
@@ -121,6 +122,11 @@ fn obey(session: &mut Session) -> Result<()> {
         Mode::Pipe => {
             session.must_connect()?;
             pipe::send_input(session)
+        }
+        Mode::Snapshot { file, is_of_functions } => {
+            let (file, is_of_functions) = (file.clone(), *is_of_functions);
+            session.must_connect()?;
+            rdb::run(session, &file, is_of_functions)
         }
         Mode::Scan => {
             session.must_connect()?;

@@ -80,6 +80,11 @@ pub(super) enum Mode {
     Commands,
     Eval(PathBuf),
     Pipe,
+    /// Fetches a snapshot into a file; `-` is standard output.
+    Snapshot {
+        file: PathBuf,
+        is_of_functions: bool,
+    },
     Scan,
     Biggest(Measure),
     Hot,
@@ -391,6 +396,16 @@ const OPTIONS: &[CliOption] = &[
         }),
     },
     CliOption {
+        names: &["--rdb"],
+        help: "Fetch a snapshot (RDB) from the server into a file; - is standard output.",
+        takes: Value("<filename>", |options, value| snapshot(options, value, false)),
+    },
+    CliOption {
+        names: &["--functions-rdb"],
+        help: "Like --rdb, with the functions alone, without keys.",
+        takes: Value("<filename>", |options, value| snapshot(options, value, true)),
+    },
+    CliOption {
         names: &["--pipe"],
         help: "Send standard input as it is, and count the replies.",
         takes: Nothing(|options| options.mode = Mode::Pipe),
@@ -560,6 +575,14 @@ impl Options {
             _ => Ok(()),
         }
     }
+}
+
+fn snapshot(options: &mut Options, file: &[u8], is_of_functions: bool) -> Checked<()> {
+    if matches!(&options.mode, Mode::Snapshot { is_of_functions: other, .. } if *other != is_of_functions) {
+        return Err("Option --functions-rdb and --rdb are mutually exclusive.".to_owned());
+    }
+    options.mode = Mode::Snapshot { file: path(file), is_of_functions };
+    Ok(())
 }
 
 fn print_json(options: &mut Options, output: Output) {
@@ -737,6 +760,7 @@ mod tests {
             ("-p 70000", "Invalid server port."),
             ("-2 -3", "Options -2 and -3 are mutually exclusive."),
             ("-3 -2", "Options -2 and -3 are mutually exclusive."),
+            ("--rdb a --functions-rdb b", "Option --functions-rdb and --rdb are mutually exclusive."),
             ("-X a -x", "Options -x and -X are mutually exclusive."),
             ("-u http://h", "Invalid URI scheme"),
             ("-u redis://a%@h", "Incomplete URI encoding"),

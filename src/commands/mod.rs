@@ -81,6 +81,7 @@ pub(crate) const FAMILIES: &[&[Command]] = &[
     keys::browsing::COMMANDS,
     keys::object::COMMANDS,
     keys::dumping::COMMANDS,
+    keys::migrating::COMMANDS,
     transactions::COMMANDS,
     pubsub::COMMANDS,
     scripting::scripts::COMMANDS,

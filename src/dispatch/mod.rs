@@ -400,6 +400,11 @@ fn run_in_memory(
     };
     rest.finish(instance, session, out);
     ended_if_exec(instance, session, command);
+    if session.migration.is_some()
+        && let Some(wait) = session.wait.take_if(|wait| *wait == Wait::Migration)
+    {
+        return Err(wait);
+    }
     if session.long.is_some() && session.wait.is_none() {
         session.wait = Some(Wait::Turn);
     }

@@ -72,7 +72,7 @@ pub(crate) use transaction::following::lens::Grouping;
 use transaction::following::losses::Losses;
 pub(crate) use transaction::following::news::{Effect, LockChange, LockNews};
 pub(crate) use transaction::following::records;
-pub(crate) use transaction::following::surveys::{Survey, Surveyed};
+pub(crate) use transaction::following::surveys::{KeySurvey, Survey, Surveyed};
 pub(crate) use transaction::following::watching::Watching;
 pub(crate) use transaction::long_texts::{Missed, Prepared, Shared, complete};
 pub(crate) use transaction::parts::Part;

@@ -55,6 +55,8 @@ pub(super) enum Answered {
     Contended(Contention),
     /// Not all: the next one waits for the store.
     InStore,
+    /// Not all: the next one waits for another server.
+    Migrating,
     /// Not all: the next one waits for a thread for long requests.
     Long,
     /// Not all: the client waits for its last reply, which begins here. If it waits for keys, another client
@@ -240,6 +242,11 @@ impl Conversation {
                     set_off(instance, session, &mut meter, reader.requests(input, *done + 1));
                     break Answered::InStore;
                 }
+                Some(Wait::Migration) => {
+                    // It is executed again when the other server has replied.
+                    *done -= 1;
+                    break Answered::Migrating;
+                }
                 Some(Wait::Long) => {
                     // It was not executed.
                     *done -= 1;
@@ -276,7 +283,11 @@ impl Conversation {
         // Only the first request of a batch is one that was resumed, and it may have to wait for its turn.
         if !matches!(
             answered,
-            Answered::Contended(_) | Answered::Delayed(_) | Answered::Paused | Answered::Long
+            Answered::Contended(_)
+                | Answered::Delayed(_)
+                | Answered::Paused
+                | Answered::Long
+                | Answered::Migrating
         ) {
             session.give_up_resumed();
         }

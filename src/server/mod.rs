@@ -3,7 +3,8 @@
 //! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them, and
 //! [`suites`] is what TLS offers). [`runner`] is one client from its first byte to its last, a [`carrier`]
 //! moves its bytes, and [`conversation`] executes its requests. [`intake`] is its input, [`outflow`] its
-//! output, and [`buffers`] holds their memory. [`exporting`] sends snapshots to clients.
+//! output, and [`buffers`] holds their memory. [`exporting`] sends snapshots to clients,
+//! [`migrating`] keys to other servers.
 //! [`shutdown`] ends everything in order. [`metrics`] reports to monitoring tools. The threads are the
 //! [host](crate::host)'s.
 //!
@@ -17,6 +18,7 @@ mod exporting;
 mod intake;
 mod listener;
 mod metrics;
+mod migrating;
 mod outflow;
 mod runner;
 pub(crate) mod shutdown;

@@ -164,6 +164,7 @@ impl<C: Carrier> Runner<C> {
             Answered::Delayed(delay) => self.sit_out_delay(delay).await,
             Answered::Contended(contention) => self.sit_out_contention(contention).await,
             Answered::InStore => self.sit_out_store().await,
+            Answered::Migrating => self.sit_out_migration().await,
             Answered::Long => self.wait_for_thread().await,
             _ if self.is_writing() => {
                 limit_clients(&self.conversation.instance);
@@ -226,7 +227,7 @@ impl<C: Carrier> Runner<C> {
 
     /// Waits until something is over, and meanwhile writes what the client takes. If it `reads` as well, it
     /// notices that the client leaves. For a request that a fault has delayed this makes no difference.
-    async fn sit_out(&mut self, over: impl Future<Output = ()>, reads: bool) -> io::Result<()> {
+    pub(super) async fn sit_out(&mut self, over: impl Future<Output = ()>, reads: bool) -> io::Result<()> {
         let client = Arc::clone(&self.conversation.session.client);
         let is_late = self.conversation.session.is_late;
         let mut over = pin!(over);

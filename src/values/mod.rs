@@ -9,6 +9,7 @@ pub(crate) mod packed;
 pub(crate) mod pairs;
 pub(crate) mod tree;
 
+mod kept;
 mod limits;
 mod long_text;
 mod structure;
@@ -22,6 +23,7 @@ use crate::events::EventClass;
 use crate::values::expiring::Expiring;
 use crate::values::tree::{ExpiringMap, Ledger, Map, Ranking, Sequence};
 
+pub(crate) use kept::Kept;
 pub use limits::Limits;
 pub(crate) use limits::{Limit, PACKED_BYTES_MAX, size};
 pub(crate) use long_text::{LONG_TEXT_BYTES, LongText};

@@ -57,6 +57,7 @@ mod lua_libraries;
 mod lua_sources;
 mod memory;
 mod metrics;
+mod migrating;
 mod monitoring;
 mod newer;
 mod observing;

@@ -106,7 +106,7 @@ fn write_info(command: &'static Command, reply: Reply<'_>) -> Sent {
 /// The first key, the last and the step between two, as COMMAND INFO had them before key specifications: one
 /// range over all whose places are the same in all requests.
 fn key_range(command: &Command) -> Option<(i64, i64, i64)> {
-    let mut ranges = command.keys.iter().filter(|spec| spec.count_at.is_none() && spec.search.is_none());
+    let mut ranges = command.keys.iter().filter(|spec| spec.count_at.is_none() && spec.is_numbered());
     let first = ranges.next()?;
     let last = ranges.next_back().unwrap_or(first);
     let end = if last.last < 0 { last.last } else { last.last + last.first as isize };
@@ -115,30 +115,30 @@ fn key_range(command: &Command) -> Option<(i64, i64, i64)> {
 
 fn describe_keys(spec: &KeySpec) -> OwnedFrame {
     let typed = |kind: &str, spec| tree::map([("type", tree::bulk(kind)), ("spec", spec)]);
+    let behind = |word: &str, from| {
+        let from = ("startfrom", tree::integer(from));
+        typed("keyword", tree::map([("keyword", tree::bulk(word)), from]))
+    };
     let begin = match spec.search {
-        Some(KeySearch::Keyword(Keyword { word, from, .. }) | KeySearch::Behind { word, from, .. }) => {
-            let from = ("startfrom", tree::integer(from as i64));
-            typed("keyword", tree::map([("keyword", tree::bulk(word)), from]))
-        }
-        Some(_) => typed("unknown", tree::map([])),
-        None => {
+        Some(KeySearch::Keyword(Keyword { word, from, .. })) => behind(word, from as i64),
+        Some(KeySearch::Behind { word, from, .. }) => behind(word, from as i64),
+        Some(KeySearch::Position(_) | KeySearch::Unnamed(_)) => typed("unknown", tree::map([])),
+        None | Some(KeySearch::Unless(_)) => {
             let first = spec.count_at.unwrap_or(spec.first);
             typed("index", tree::map([("index", tree::integer(first as i64))]))
         }
     };
     let step = ("keystep", tree::integer(spec.step as i64));
-    let (kind, find) = match spec.count_at {
-        _ if matches!(spec.search, Some(KeySearch::Behind { .. })) => {
-            let (last, limit) = (("lastkey", tree::integer(-1)), ("limit", tree::integer(2)));
+    let (kind, find) = match (spec.search, spec.count_at) {
+        (Some(KeySearch::Behind { limit, .. }), _) => {
+            let (last, limit) = (("lastkey", tree::integer(-1)), ("limit", tree::integer(limit)));
             ("range", tree::map([last, step, limit]))
         }
-        _ if matches!(spec.search, Some(KeySearch::Position(_) | KeySearch::Unnamed(_))) => {
-            ("unknown", tree::map([]))
-        }
-        Some(_) => {
+        (Some(KeySearch::Position(_) | KeySearch::Unnamed(_)), _) => ("unknown", tree::map([])),
+        (_, Some(_)) => {
             ("keynum", tree::map([("keynumidx", tree::integer(0)), ("firstkey", tree::integer(1)), step]))
         }
-        None => {
+        (_, None) => {
             let last = ("lastkey", tree::integer(spec.last as i64));
             ("range", tree::map([last, step, ("limit", tree::integer(0))]))
         }
@@ -350,10 +350,11 @@ fn keys_of<'a>(names: &NameTable, request: Request<'a>) -> Result<Vec<(&'a [u8],
     // As in Redis, a place for keys must have some, even where the command itself needs none there.
     let has_none = |spec: &KeySpec| spec.search.is_none() && spec.first >= request.len();
     let is_invalid = command.keys.iter().any(|spec| !spec.is_whole_in(request) || has_none(spec));
-    if is_invalid && !command.flags.contains(Flags::NO_MANDATORY_KEYS) {
+    let keys: Vec<_> = command.keys_of(request).collect();
+    if (is_invalid || keys.is_empty()) && !command.flags.contains(Flags::NO_MANDATORY_KEYS) {
         return Err(Error::fixed("ERR Invalid arguments specified for command"));
     }
-    Ok(command.keys_of(request).collect())
+    Ok(keys)
 }
 
 const COMMAND_HELP: Command =

@@ -23,6 +23,8 @@ flag_set! {
     LOADING = "loading",
     /// Allowed on a replica that has lost its primary.
     STALE = "stale",
+    /// Allowed on a node of a cluster to which the slot of its key is being moved.
+    ASKING = "asking",
     /// Takes constant or logarithmic time.
     FAST = "fast",
     /// Not shown by MONITOR.
@@ -86,6 +88,8 @@ flag_set! {
     INSERT = "insert",
     /// The command deletes it.
     DELETE = "delete",
+    /// A search that finds the keys by this alone may err.
+    INCOMPLETE = "incomplete",
     /// The request decides which of these apply.
     VARIABLE_FLAGS = "variable_flags",
 }

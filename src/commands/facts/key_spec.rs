@@ -21,8 +21,8 @@ pub struct KeySpec {
     /// The position of the argument that states the number of keys, if there is one; `last` has no meaning
     /// then.
     pub count_at: Option<usize>,
-    /// How requests are searched for the keys, if their places are not the same in all; the numbers above
-    /// have no meaning then.
+    /// How requests are searched for the keys, if their places are not the same in all; but for
+    /// [`KeySearch::Unless`], the numbers above have no meaning then.
     pub search: Option<KeySearch>,
     /// How one request uses them, if that varies…
     pub variable: Option<fn(Request<'_>) -> KeyFlags>,
@@ -37,12 +37,17 @@ pub enum KeySearch {
     Position(fn(Request<'_>) -> Option<usize>),
     /// One key at most: behind a word.
     Keyword(Keyword),
-    /// Keys behind a word. The first half of what follows it are keys.
+    /// The places that the numbers say, unless this function says that the request has no keys there.
+    Unless(fn(Request<'_>) -> bool),
+    /// Keys behind a word.
     Behind {
         /// The word in front of the keys, such as `STREAMS`.
         word: &'static str,
-        /// The first position where the word may stand, as COMMAND INFO prints it.
-        from: usize,
+        /// The first position where the word may stand, as COMMAND INFO prints it. Below zero, it counts from
+        /// the end.
+        from: isize,
+        /// Which part of what follows are keys, as COMMAND INFO prints it: 2 for the first half, 0 for all.
+        limit: i64,
         /// Finds the positions of the keys.
         find: fn(Request<'_>) -> Range<usize>,
     },
@@ -89,14 +94,31 @@ impl KeySpec {
         KeySpec { count_at: Some(count_at), ..KeySpec::range(count_at + 1, 0, step, flags) }
     }
 
-    /// Keys behind a word, as [`KeySearch::Behind`] has it.
+    /// Keys behind a word: the first half of what follows it, as [`KeySearch::Behind`] has it.
     pub const fn behind(
         word: &'static str,
-        from: usize,
+        from: isize,
         find: fn(Request<'_>) -> Range<usize>,
         flags: KeyFlags,
     ) -> KeySpec {
-        KeySpec { search: Some(KeySearch::Behind { word, from, find }), ..KeySpec::first(flags) }
+        let search = KeySearch::Behind { word, from, limit: 2, find };
+        KeySpec { search: Some(search), ..KeySpec::first(flags) }
+    }
+
+    /// Keys behind a word: all that follows it.
+    pub const fn all_behind(
+        word: &'static str,
+        from: isize,
+        find: fn(Request<'_>) -> Range<usize>,
+        flags: KeyFlags,
+    ) -> KeySpec {
+        let search = KeySearch::Behind { word, from, limit: 0, find };
+        KeySpec { search: Some(search), ..KeySpec::first(flags) }
+    }
+
+    /// The same places, unless a request has no keys there.
+    pub const fn unless(self, has_none: fn(Request<'_>) -> bool) -> KeySpec {
+        KeySpec { search: Some(KeySearch::Unless(has_none)), ..self }
     }
 
     /// Whether each request is searched for its keys.
@@ -117,6 +139,11 @@ impl KeySpec {
     /// The request decides how the key is used.
     pub const fn variable(self, flags_of: fn(Request<'_>) -> KeyFlags, notes: &'static str) -> KeySpec {
         KeySpec { variable: Some(flags_of), notes: Some(notes), ..self }
+    }
+
+    /// Whether the numbers say where the keys are, in all requests that have any there.
+    pub(crate) const fn is_numbered(&self) -> bool {
+        matches!(self.search, None | Some(KeySearch::Unless(_)))
     }
 
     /// Whether what it finds are keys.
@@ -160,6 +187,8 @@ impl KeySpec {
             Some(KeySearch::Position(find) | KeySearch::Keyword(Keyword { find, .. })) => {
                 find(request).map_or(0..0, |position| position..position + 1).step_by(1)
             }
+            Some(KeySearch::Unless(has_none)) if has_none(request) => (0..0).step_by(1),
+            Some(KeySearch::Unless(_)) => self.positions_among(request.len(), self.stated(request)),
             Some(KeySearch::Behind { find, .. }) => find(request).step_by(1),
             Some(KeySearch::Unnamed(_)) => (0..0).step_by(1),
         }

@@ -21,7 +21,7 @@ use crate::commands::facts::{
 };
 use crate::commands::reads_much;
 
-pub(in crate::commands) const COMMANDS: &[Command] = &[DUMP, RESTORE];
+pub(in crate::commands) const COMMANDS: &[Command] = &[DUMP, RESTORE, RESTORE_ASKING];
 
 const DUMP: Command = Command {
     name: "dump",
@@ -50,6 +50,11 @@ fn dump(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 /// Makes a payload of a value.
 pub(crate) fn payload_of(value: Value<'_>, keyspace: &Keyspace) -> Vec<u8> {
     marked_payload_of(value, b"", keyspace)
+}
+
+/// Makes a payload of a value, as DUMP does; `is_lock` says that it is a lock with a fencing number.
+pub(crate) fn dumped(value: Value<'_>, is_lock: bool, keyspace: &Keyspace) -> Vec<u8> {
+    marked_payload_of(value, if is_lock { dump::LOCK_MARK } else { b"" }, keyspace)
 }
 
 fn marked_payload_of(value: Value<'_>, mark: &[u8], keyspace: &Keyspace) -> Vec<u8> {
@@ -144,6 +149,17 @@ const RESTORE: Command = Command {
     example: &[("RESTORE mykey 0 garbage", "(error) ERR DUMP payload version or checksum are wrong")],
     run: Run::Write(restore),
     ..Command::DEFAULTS
+};
+
+const RESTORE_ASKING: Command = Command {
+    name: "restore-asking",
+    flags: Flags::DENYOOM.and(Flags::ASKING),
+    group: Group::SERVER,
+    summary: "Creates a key from a payload of DUMP, as RESTORE does: a node of a cluster sends it to another.",
+    since: "3.0.0",
+    is_system: true,
+    example: &[("RESTORE-ASKING mykey 0 garbage", "(error) ERR DUMP payload version or checksum are wrong")],
+    ..RESTORE
 };
 
 fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -92,7 +92,13 @@ impl Transaction<'_> {
             side_tables.watched.mark(spot.hash, self.database, key, was_there);
         }
         if self.wanted.surveyed() {
-            self.keyspace().followers().surveys.mark(self.database, key);
+            let surveys = &self.keyspace().followers().surveys;
+            match loss {
+                Loss::SomeFieldsExpired(_) => surveys.mark(self.database, key),
+                Loss::Expired | Loss::Evicted | Loss::FieldsExpired(_) => {
+                    surveys.mark_lost(self.database, key);
+                }
+            }
         }
         // The caller that removed fields of a hash has noted which ones.
         if self.wanted.journal() && !matches!(loss, Loss::SomeFieldsExpired(_)) {

@@ -1,4 +1,5 @@
-//! Requests that read very many keys one after the other, and are to see them as of one moment.
+//! Requests that read very many keys one after the other, and are to see them as of one moment; and requests
+//! that give a key away, and must know whether it is still what they have sent.
 //!
 //! Such a request says which keys it may read, while it holds everything. From then on each change of such a
 //! key marks its survey. If it comes to its end without a mark, all keys that it has read are still as they
@@ -6,7 +7,12 @@
 //!
 //! No change can be missed. A transaction that changes a key holds its shard, and has locked it after the
 //! survey began. So it knows of the survey: it looks for the interest of others after it has its locks.
+//!
+//! A survey of one key ([`KeySurvey`]) begins while only that key is held. No two are of the same key: a key
+//! is given away by one request at a time.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -35,9 +41,31 @@ impl Surveyed {
     }
 }
 
-/// All surveys. There are no more than threads that serve clients.
+/// All surveys that go on.
 #[derive(Debug, Default)]
-pub(in crate::keyspace) struct Surveys(Mutex<Vec<Ongoing>>);
+pub(in crate::keyspace) struct Surveys(Mutex<All>);
+
+#[derive(Debug, Default)]
+struct All {
+    /// Surveys of many keys. There are no more than threads that serve clients.
+    wide: Vec<Ongoing>,
+    /// Surveys of one key, by database and key.
+    of_keys: HashMap<usize, HashMap<Box<[u8]>, Arc<Mark>>>,
+}
+
+impl All {
+    fn is_empty(&self) -> bool {
+        self.wide.is_empty() && self.of_keys.is_empty()
+    }
+
+    fn mark_wide(&self, database: usize, key: &[u8]) {
+        for survey in self.wide.iter().filter(|survey| survey.database == database) {
+            if survey.keys.iter().any(|keys| keys.has(key)) {
+                survey.mark.set();
+            }
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Ongoing {
@@ -50,17 +78,24 @@ impl Surveys {
     /// Marks the surveys that may read this key.
     #[cold]
     pub(in crate::keyspace) fn mark(&self, database: usize, key: &[u8]) {
-        for survey in self.0.lock().iter().filter(|survey| survey.database == database) {
-            if survey.keys.iter().any(|keys| keys.has(key)) {
-                survey.mark.set();
-            }
-        }
+        let all = self.0.lock();
+        all.mark_wide(database, key);
+        all.of_keys.get(&database).and_then(|keys| keys.get(key)).into_iter().for_each(|mark| mark.set());
+    }
+
+    /// Marks the surveys that may read this key, which was lost and which no client has changed. That
+    /// concerns no [`KeySurvey`]: what was sent is still what the key was last.
+    #[cold]
+    pub(in crate::keyspace) fn mark_lost(&self, database: usize, key: &[u8]) {
+        self.0.lock().mark_wide(database, key);
     }
 
     /// Marks all surveys.
     #[cold]
     pub(in crate::keyspace) fn mark_all(&self) {
-        self.0.lock().iter().for_each(|survey| survey.mark.set());
+        let all = self.0.lock();
+        all.wide.iter().for_each(|survey| survey.mark.set());
+        all.of_keys.values().flat_map(HashMap::values).for_each(|mark| mark.set());
     }
 }
 
@@ -82,7 +117,7 @@ impl Drop for Survey<'_> {
     fn drop(&mut self) {
         let Followers { interest, surveys, .. } = self.followers;
         let mut surveys = surveys.0.lock();
-        surveys.retain(|survey| !Arc::ptr_eq(&survey.mark, &self.mark));
+        surveys.wide.retain(|survey| !Arc::ptr_eq(&survey.mark, &self.mark));
         interest.set_surveyed(!surveys.is_empty());
     }
 }
@@ -92,10 +127,55 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Everything<T> {
     pub fn begin_survey(&self, keys: Vec<Surveyed>) -> Survey<'a> {
         let (followers, mark) = (self.keyspace().followers(), Arc::<Mark>::default());
         let mut surveys = followers.surveys.0.lock();
-        surveys.push(Ongoing { database: self.database(), keys, mark: Arc::clone(&mark) });
+        surveys.wide.push(Ongoing { database: self.database(), keys, mark: Arc::clone(&mark) });
         followers.interest.set_surveyed(true);
         drop(surveys);
         Survey { followers, mark }
+    }
+}
+
+/// A survey of one key that goes on until this is dropped. It outlives the transaction that began it.
+#[derive(Debug)]
+pub struct KeySurvey {
+    followers: Arc<Followers>,
+    database: usize,
+    key: Box<[u8]>,
+    mark: Arc<Mark>,
+}
+
+impl KeySurvey {
+    /// Whether a client has changed or deleted the key since the survey began.
+    pub fn is_overtaken(&self) -> bool {
+        self.mark.is_set()
+    }
+}
+
+impl Drop for KeySurvey {
+    fn drop(&mut self) {
+        let Followers { interest, surveys, .. } = &*self.followers;
+        let mut surveys = surveys.0.lock();
+        if let Entry::Occupied(mut keys) = surveys.of_keys.entry(self.database) {
+            keys.get_mut().remove(&self.key);
+            if keys.get().is_empty() {
+                keys.remove();
+            }
+        }
+        interest.set_surveyed(!surveys.is_empty());
+    }
+}
+
+impl Transaction<'_> {
+    /// Begins a survey of a key, which the transaction holds. `None` if there is one already.
+    pub fn begin_key_survey(&self, key: &[u8]) -> Option<KeySurvey> {
+        let (followers, database) = (Arc::clone(&self.keyspace().followers), self.database());
+        let mut surveys = followers.surveys.0.lock();
+        let Entry::Vacant(place) = surveys.of_keys.entry(database).or_default().entry(key.into()) else {
+            return None;
+        };
+        let mark = Arc::clone(place.insert(Arc::default()));
+        followers.interest.set_surveyed(true);
+        drop(surveys);
+        Some(KeySurvey { followers, database, key: key.into(), mark })
     }
 }
 
@@ -147,6 +227,34 @@ mod tests {
         let free = || keyspace.begin_all(0).unwrap().free_all_expired();
         assert!(is_overtaken_by(&free), "the key expired after the survey had begun, for all it knows");
         assert!(is_overtaken_by(&|| keyspace.begin_all(0).unwrap().flush_database()));
+    }
+
+    #[test]
+    fn a_key_has_one_survey_which_changes_by_clients_overtake() {
+        let keyspace = Keyspace::alone(2);
+        keyspace.clock().freeze();
+        let now_ms = keyspace.clock().now_ms();
+        let begin = || keyspace.begin(0, b"k").unwrap().begin_key_survey(b"k");
+        let survey = begin().unwrap();
+        assert!(begin().is_none(), "there is one");
+        put(&keyspace, 1, b"k", Expiry::Never);
+        put(&keyspace, 0, b"other", Expiry::Never);
+        assert!(!survey.is_overtaken());
+        put(&keyspace, 0, b"k", Expiry::At(now_ms + 1000));
+        assert!(survey.is_overtaken());
+        drop(survey);
+        let survey = begin().unwrap();
+        keyspace.clock().set(now_ms + 1000).unwrap();
+        keyspace.begin_all(0).unwrap().free_all_expired();
+        assert!(!survey.is_overtaken(), "what was sent expires where it was sent, too");
+        put(&keyspace, 0, b"k", Expiry::Never);
+        assert!(survey.is_overtaken());
+        drop(survey);
+        let survey = begin().unwrap();
+        keyspace.begin_all(0).unwrap().flush_database();
+        assert!(survey.is_overtaken());
+        drop(survey);
+        assert!(!keyspace.begin_all(0).unwrap().wanted.changes(), "no survey goes on");
     }
 
     #[test]

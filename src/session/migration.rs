@@ -1,0 +1,123 @@
+//! A MIGRATE from its first run to its reply: what it sends to the target, and what has come of that.
+//!
+//! The command's handler and the client's runner take turns. The handler holds the keys: it fills a batch of
+//! [`Parcel`]s. The runner holds nothing: it sends them and reads the replies, while others are served. Then
+//! the handler runs again, deletes what has arrived and is still what was sent, and fills the next batch.
+
+use std::time::Duration;
+
+use tokio::io::BufReader;
+use tokio::net::TcpStream;
+
+use crate::keyspace::KeySurvey;
+use crate::values::Kept;
+
+/// How far the request is.
+#[derive(Debug)]
+pub struct Migration {
+    /// Where the keys go.
+    pub target: Target,
+    /// The connection to the target, once it is open.
+    pub connection: Option<BufReader<TcpStream>>,
+    /// What is to be sent now, or was sent. Without any, the request waits until another one that gives a key
+    /// away has ended.
+    pub parcels: Vec<Parcel>,
+    /// The position in the request of the next key.
+    pub next: usize,
+    /// How many keys have arrived.
+    pub arrived: usize,
+    /// The first error.
+    pub failure: Option<Vec<u8>>,
+    /// Whether nothing more can be sent.
+    pub is_over: bool,
+}
+
+/// Another server, and how to talk to it.
+#[derive(Debug)]
+pub struct Target {
+    /// Its name or address, as the client has it.
+    pub host: Vec<u8>,
+    /// Its port, as the client has it.
+    pub port: Vec<u8>,
+    /// What AUTH gets there, if it is sent.
+    pub login: Option<Vec<Vec<u8>>>,
+    /// The database for the keys.
+    pub database: i64,
+    /// How long each step may take.
+    pub timeout: Duration,
+}
+
+/// A key on its way.
+#[derive(Debug)]
+pub struct Parcel {
+    /// The name of the key.
+    pub key: Box<[u8]>,
+    /// What is sent.
+    pub cargo: Cargo,
+    /// The claim on the key, which says whether it has changed since. A request that copies has none.
+    pub survey: Option<KeySurvey>,
+    /// How often its value has been sent, with this time.
+    pub sent: u32,
+    /// What has come of it.
+    pub outcome: Outcome,
+}
+
+/// What is sent for a key.
+#[derive(Debug)]
+pub enum Cargo {
+    /// Its value. `None` once the runner has taken it.
+    Value(Option<Freight>),
+    /// That it is to be deleted: what was sent before is no longer right.
+    Withdrawal,
+}
+
+/// A value as it was under its lock.
+#[derive(Debug)]
+pub struct Freight {
+    /// The value, apart from its key.
+    pub value: Kept,
+    /// When it expires, in milliseconds since 1970.
+    pub expires_at_ms: Option<u64>,
+    /// Whether it is a lock with a fencing number.
+    pub is_lock: bool,
+    /// Whether it may replace a value of the target.
+    pub replaces: bool,
+}
+
+/// What the target has made of a parcel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Not known: it has not replied.
+    Unknown,
+    /// What was asked.
+    Done,
+    /// It has replied with an error.
+    Refused,
+}
+
+impl Migration {
+    /// For a target, and keys that begin at this position of the request.
+    pub fn new(target: Target, first: usize) -> Migration {
+        Migration {
+            target,
+            connection: None,
+            parcels: Vec::new(),
+            next: first,
+            arrived: 0,
+            failure: None,
+            is_over: false,
+        }
+    }
+
+    /// Notes an error, unless there was one before.
+    pub fn fail(&mut self, text: &[u8]) {
+        self.failure.get_or_insert_with(|| text.to_vec());
+    }
+
+    /// Ends the talk with the target, with an error.
+    pub fn break_off(&mut self, text: &[u8]) {
+        self.fail(text);
+        self.is_over = true;
+        self.connection = None;
+    }
+}
