@@ -197,7 +197,9 @@ impl Wire {
         for _ in 0..LOGINS {
             let token = self.token().await;
             match attempt(token.clone()).await {
-                Err(status) if self.session.is_some() && is_about_token(&status) => self.log_in(token).await?,
+                Err(status) if self.session.is_some() && is_about_token(&status) => {
+                    self.log_in(token).await?
+                }
                 done => return done,
             }
         }
