@@ -147,6 +147,7 @@ const LOLWUT: Command = Command {
     name: "lolwut",
     arity: Arity::AtLeast(1),
     flags: Flags::FAST.and(Flags::READONLY),
+    categories: Categories::READ,
     summary: "Returns a small drawing and the version, for fun.",
     since: "5.0.0",
     complexity: "O(1)",

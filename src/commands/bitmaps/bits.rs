@@ -231,9 +231,6 @@ fn bitpos(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resul
         bit @ 0..=1 => bit == 1,
         _ => return Err(Error::fixed("ERR The bit argument must be 1 or 0.")),
     };
-    let Some(value) = tx.get::<Text>(request.at(1))? else {
-        return Ok(reply.integer(if bit { -1 } else { 0 }));
-    };
     // As Redis has it, before any of them is looked at.
     if request.len() > 6 {
         return Err(Error::SYNTAX);
@@ -246,6 +243,9 @@ fn bitpos(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resul
     if let Some(text) = request.get(4) {
         (end, has_end) = (args::integer(text)?, true);
     }
+    let Some(value) = tx.get::<Text>(request.at(1))? else {
+        return Ok(reply.integer(if bit { -1 } else { 0 }));
+    };
     let Some((first, last)) = unit.range(value, start, end) else { return Ok(reply.integer(-1)) };
     Ok(reply.integer(match bits::find(value, bit, first, last) {
         Some(at) => at as i64,

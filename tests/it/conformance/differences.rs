@@ -2,8 +2,8 @@
 
 /// Steps to which Keyfast replies otherwise, on purpose: the case, the request, and the reply.
 pub(super) const DIFFERENT: &[(&str, &str, &str)] = &[
-    // Redis forgets a client that breaks the protocol in the second piece of a request: it replies nothing and
-    // leaves the connection open. Here the client gets the error that it gets in the first piece.
+    // Redis forgets a client that breaks the protocol in the second piece of a request: it replies nothing
+    // and leaves the connection open. Here the client gets the error that it gets in the first piece.
     (
         "multibulk length over a million",
         "*1\r\n$4\r\nPING\r\n",
