@@ -6,7 +6,7 @@ use crate::resp::{Reply, Request};
 use crate::types::streams::Stream;
 use crate::types::streams::counting::lag;
 use crate::values::tree::Ledger;
-use crate::values::tree::ledger::{Consumer, Entry, EntryId, Group as ConsumerGroup, Producers};
+use crate::values::tree::ledger::{Consumer, Entry, EntryId, Group as ConsumerGroup};
 
 use super::budget::Budget;
 use super::{EntryWriter, no_group, wrong_subcommand};
@@ -187,9 +187,8 @@ fn describe(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     };
     let mut writer = EntryWriter::default();
     reply.nested(|parts| {
-        let none = Producers::default();
-        let producers = stream.producers().unwrap_or(&none);
-        parts.map(if count.is_some() { 15 } else { 16 });
+        let producers = stream.producers();
+        parts.map(if count.is_some() { 9 } else { 10 } + if producers.is_some() { 6 } else { 0 });
         number(parts, "length", stream.len() as i64);
         number(parts, "radix-tree-keys", stream.listpacks_count() as i64);
         number(parts, "radix-tree-nodes", stream.radix_nodes() as i64);
@@ -202,12 +201,14 @@ fn describe(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
         number(parts, "entries-added", stream.entries_added as i64);
         name(parts, "recorded-first-entry-id");
         writer.id(first.unwrap_or_default(), parts);
-        number(parts, "idmp-duration", producers.seconds as i64);
-        number(parts, "idmp-maxsize", producers.messages_max as i64);
-        number(parts, "pids-tracked", producers.producers_count(now_ms) as i64);
-        number(parts, "iids-tracked", producers.messages_count(now_ms) as i64);
-        number(parts, "iids-added", producers.added as i64);
-        number(parts, "iids-duplicates", producers.repeated as i64);
+        if let Some(producers) = producers {
+            number(parts, "idmp-duration", producers.seconds as i64);
+            number(parts, "idmp-maxsize", producers.messages_max as i64);
+            number(parts, "pids-tracked", producers.producers_count(now_ms) as i64);
+            number(parts, "iids-tracked", producers.messages_count(now_ms) as i64);
+            number(parts, "iids-added", producers.added as i64);
+            number(parts, "iids-duplicates", producers.repeated as i64);
+        }
         let Some(count) = count else {
             number(parts, "groups", stream.groups().len() as i64);
             entry_if_any(parts, &mut writer, "first-entry", stream.first());

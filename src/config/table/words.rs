@@ -6,11 +6,9 @@ pub(crate) const EVICTION_POLICIES: &[&str] = &[
     "volatile-lfu",
     "volatile-random",
     "volatile-ttl",
-    "volatile-lrm",
     "allkeys-lru",
     "allkeys-lfu",
     "allkeys-random",
-    "allkeys-lrm",
     "noeviction",
 ];
 
