@@ -161,6 +161,15 @@ impl Account {
     }
 }
 
+/// Does work on an account, if there is one.
+#[inline]
+pub(crate) fn charged<T>(account: Option<&Account>, act: impl FnOnce() -> T) -> T {
+    match account {
+        Some(account) => account.charge(act),
+        None => act(),
+    }
+}
+
 /// Charges the account again that was charged before, even if there was a panic.
 struct Charging {
     before: *const Account,

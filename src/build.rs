@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
-/// The variable by which a build without git is told the commit, and the crate is.
+/// The environment variable that names the commit. A build without git may set it, and the crate reads it.
 const COMMIT: &str = "KEYFAST_COMMIT";
 /// In a package, cargo leaves the commit here.
 const VCS_INFO: &str = ".cargo_vcs_info.json";
@@ -22,12 +22,13 @@ fn main() {
     println!("cargo:rustc-env={COMMIT}={commit}");
 }
 
-/// The commit that is built; `None` if nothing tells it. A build without optimization does not ask git: the
-/// answer changes with each commit, and then the whole crate would have to be compiled again.
+/// The commit that is built; `None` if it is not known. Only a release build asks git: the answer changes
+/// with each commit, and cargo then compiles the whole crate again.
 fn commit() -> Option<String> {
-    let told = env::var(COMMIT).ok().or_else(packaged);
-    let told = told.or_else(|| (env::var("PROFILE").as_deref() == Ok("release")).then(asked)?);
-    let digits: String = told?.trim().chars().take(DIGITS).collect();
+    let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    let known = env::var(COMMIT).ok().or_else(packaged);
+    let known = known.or_else(|| if is_release { checked_out() } else { None });
+    let digits: String = known?.trim().chars().take(DIGITS).collect();
     (digits.len() == DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(digits)
 }
 
@@ -38,8 +39,8 @@ fn packaged() -> Option<String> {
     behind.split('"').next().map(str::to_owned)
 }
 
-/// The commit that git has checked out here. A repository around the package is another one's.
-fn asked() -> Option<String> {
+/// The commit that git has checked out here. A repository around the package belongs to another project.
+fn checked_out() -> Option<String> {
     if !Path::new(".git").exists() {
         return None;
     }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::acl::{self, Catalog, Refused, User, Users};
-use crate::allocator::Account;
+use crate::allocator::{Account, charged};
 use crate::clients::{Clients, LongRequests};
 use crate::clock::Clock;
 use crate::config::{Config, EVICTION_POLICIES, PUBSUB_DEFAULTS};
@@ -44,7 +44,7 @@ use crate::types;
 pub(crate) use delivery::Doer;
 pub(crate) use ending::{ReplyGate, Saving, Shutdown, ShutdownRequest};
 pub(crate) use loading::Replay;
-use memory::{charged, taken_bytes};
+use memory::taken_bytes;
 pub(crate) use saving::NotSaved;
 pub(crate) use scratches::{Scratch, Scratches};
 pub(crate) use sleeping::Sleep;

@@ -48,9 +48,8 @@ impl Upkeep {
     pub async fn end(mut self) -> Option<thread::JoinHandle<()>> {
         self.tasks.shutdown().await;
         let writer = self.log_writer.take()?;
-        if !writer.is_finished() {
-            writer.abort();
-        }
+        // Has no effect on one that is finished.
+        writer.abort();
         writer.await.ok()
     }
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use crate::allocator::Account;
+use crate::allocator::{Account, charged};
 use crate::keyspace::Garbage;
 
 /// The most pieces of garbage that wait for the thread; a piece comes from one command. Beyond that, a client
@@ -41,8 +41,5 @@ impl Freeing {
 }
 
 fn free((garbage, account): Piece) {
-    match account {
-        Some(account) => account.charge(|| drop(garbage)),
-        None => drop(garbage),
-    }
+    charged(account.as_deref(), || drop(garbage));
 }

@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 use tokio::task::unconstrained;
 use tokio::time::timeout;
 
-use crate::allocator::{Account, report_at_end};
+use crate::allocator::{Account, charged, report_at_end};
 
 /// Stack of a thread: deeply nested scripts need more than the default of two MiB. Only the used part takes
 /// memory.
@@ -395,10 +395,7 @@ impl Clientele {
     /// Does work for one of the clients.
     #[inline]
     fn charged<T>(&self, act: impl FnOnce() -> T) -> T {
-        match &self.account {
-            Some(account) => account.charge(act),
-            None => act(),
-        }
+        charged(self.account.as_deref(), act)
     }
 }
 

@@ -9,7 +9,6 @@ use super::saving::NotSaved;
 use crate::clock;
 use crate::files::reason;
 use crate::keyspace::Busy;
-use crate::persistence::rdb::Form;
 use crate::persistence::{Destination, Ended, Purpose, functions_alone, nameless};
 
 impl Instance {
@@ -42,14 +41,10 @@ impl Instance {
 
     /// A snapshot without keys, with the libraries of functions or without.
     pub fn export_functions(&self, has_functions: bool) -> Vec<u8> {
-        let form = Form {
-            compresses: self.config.rdbcompression.get(),
-            has_checksum: self.config.rdbchecksum.get(),
-        };
         let libraries: Vec<_> = match has_functions {
             true => self.scripting.libraries().all().cloned().collect(),
             false => Vec::new(),
         };
-        functions_alone(&libraries, form, clock::system_s())
+        functions_alone(&libraries, self.rdb_form(), clock::system_s())
     }
 }

@@ -10,7 +10,7 @@
 //! for none if the host has made them before.
 
 use super::Instance;
-use crate::allocator::{self, Account};
+use crate::allocator::{self, Account, charged};
 use crate::resident::system_bytes;
 
 /// Without a limit of their own, the replies of long requests may take this part of the machine's memory.
@@ -75,12 +75,4 @@ impl Instance {
 /// Bytes that were taken from the allocator on an account, or without one by the whole process.
 pub(super) fn taken_bytes(account: Option<&Account>) -> usize {
     account.map_or_else(allocator::used_bytes, Account::used_bytes)
-}
-
-/// Does work on an account, if there is one.
-pub(super) fn charged<T>(account: Option<&Account>, act: impl FnOnce() -> T) -> T {
-    match account {
-        Some(account) => account.charge(act),
-        None => act(),
-    }
 }

@@ -93,10 +93,7 @@ impl Instance {
         SnapshotPlan {
             purpose,
             destination,
-            form: is_rdb.then(|| Form {
-                compresses: self.config.rdbcompression.get(),
-                has_checksum: self.config.rdbchecksum.get(),
-            }),
+            form: is_rdb.then(|| self.rdb_form()),
             use_kept,
             libraries: self.scripting.libraries().all().cloned().collect(),
             fencing: self.keyspace.fencing().last(),
@@ -224,6 +221,11 @@ impl Instance {
         self.note_loaded(loaded, &tx.as_mut());
         tracing::info!("DB loaded from disk: {:.3} seconds", started.elapsed().as_secs_f64());
         Ok(())
+    }
+
+    /// The options of the RDB format, as the parameters say.
+    pub(super) fn rdb_form(&self) -> Form {
+        Form { compresses: self.config.rdbcompression.get(), has_checksum: self.config.rdbchecksum.get() }
     }
 
     /// How files are read, as the parameters say.

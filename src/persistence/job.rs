@@ -172,9 +172,7 @@ impl Job {
         let version = if self.snapshot.has_field_expiries { VERSION_WITH_FIELD_EXPIRIES } else { VERSION };
         let mut writer = Writer::with_header(Synced { file, unsynced: 0 }, *form, version);
         let number = |number: usize| itoa::Buffer::new().format(number).as_bytes().to_vec();
-        writer.auxiliary(b"redis-ver", crate::REDIS_VERSION.as_bytes())?;
-        writer.auxiliary(b"redis-bits", &number(usize::BITS as usize))?;
-        writer.auxiliary(b"ctime", &number(*now_s as usize))?;
+        describe(&mut writer, *now_s)?;
         writer.auxiliary(b"used-mem", &number(*taken_bytes))?;
         writer.auxiliary(b"aof-base", if *purpose == Purpose::Base { b"1" } else { b"0" })?;
         writer.auxiliary(FENCING, &number(*fencing as usize))?;
@@ -232,6 +230,13 @@ impl Job {
     }
 }
 
+/// Writes which program makes a file, and when, in seconds since 1970.
+fn describe(writer: &mut Writer<impl Write>, now_s: u64) -> io::Result<()> {
+    writer.auxiliary(b"redis-ver", crate::REDIS_VERSION.as_bytes())?;
+    writer.auxiliary(b"redis-bits", itoa::Buffer::new().format(usize::BITS).as_bytes())?;
+    writer.auxiliary(b"ctime", itoa::Buffer::new().format(now_s).as_bytes())
+}
+
 /// A snapshot without keys, with these libraries of functions.
 pub(crate) fn functions_alone(libraries: &[Arc<Library>], form: Form, now_s: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -246,9 +251,7 @@ fn write_functions(
     now_s: u64,
 ) -> io::Result<()> {
     let mut writer = Writer::with_header(output, form, VERSION);
-    writer.auxiliary(b"redis-ver", crate::REDIS_VERSION.as_bytes())?;
-    writer.auxiliary(b"redis-bits", itoa::Buffer::new().format(usize::BITS).as_bytes())?;
-    writer.auxiliary(b"ctime", itoa::Buffer::new().format(now_s).as_bytes())?;
+    describe(&mut writer, now_s)?;
     for library in libraries {
         writer.function_library(&library.code)?;
     }

@@ -2,20 +2,19 @@
 
 use std::fs::File;
 use std::io::{self, Cursor, Read};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::select;
 use tokio::task::spawn_blocking;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::sleep;
 
-use crate::clients::Leaving;
 use crate::instance::{Instance, NotSaved};
 use crate::persistence::Wanted;
 use crate::resp::reply::write_error;
 
 use super::carrier::Carrier;
-use super::outflow::made_to_leave;
 use super::runner::Runner;
 
 /// How often the client is shown, by an empty line, that its snapshot is being written. Redis: the same.
@@ -35,8 +34,21 @@ impl<C: Carrier> Runner<C> {
     /// Has a snapshot written, sends it, and returns once the client has taken it.
     pub(super) async fn send_snapshot(&mut self, wanted: Wanted) -> io::Result<()> {
         let instance = Arc::clone(&self.conversation.instance);
-        let made = self.show_life(make(&instance, wanted)).await?;
-        let Some(Export { bytes, mut content }) = made else {
+        let (mut making, mut made) = (pin!(make(&instance, wanted)), None);
+        while made.is_none() {
+            let done_or_late = async {
+                select! {
+                    export = &mut making => made = Some(export),
+                    () = sleep(SIGN_OF_LIFE) => {}
+                }
+            };
+            self.sit_out(done_or_late, false).await?;
+            if made.is_none() {
+                self.conversation.output.push(b'\n');
+                self.flush().await?;
+            }
+        }
+        let Some(Export { bytes, mut content }) = made.flatten() else {
             write_error(&mut self.conversation.output, b"ERR BGSAVE failed, replication can't continue");
             self.flush().await?;
             return self.drain().await;
@@ -58,26 +70,6 @@ impl<C: Carrier> Runner<C> {
         }
         self.flush().await?;
         self.drain().await
-    }
-
-    /// Waits for something, and shows the client meanwhile that its connection lives.
-    async fn show_life<T>(&mut self, awaited: impl Future<Output = T>) -> io::Result<T> {
-        let mut awaited = std::pin::pin!(awaited);
-        let mut signs = interval(SIGN_OF_LIFE);
-        signs.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        signs.reset();
-        loop {
-            select! {
-                done = &mut awaited => return Ok(done),
-                _ = signs.tick() => {
-                    if self.conversation.session.client.leaving() != Leaving::Not {
-                        return Err(made_to_leave());
-                    }
-                    self.conversation.output.push(b'\n');
-                    self.flush().await?;
-                }
-            }
-        }
     }
 }
 

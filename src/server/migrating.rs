@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::commands::keys::dumping::dumped;
 use crate::instance::Instance;
+use crate::keyspace::records;
 use crate::session::{Cargo, Freight, Migration, Outcome, Parcel, Target};
 
 use super::carrier::Carrier;
@@ -110,9 +111,9 @@ async fn connect(target: &Target) -> Result<BufReader<TcpStream>, Broken> {
     let mut greeting = Vec::new();
     if let Some(login) = &target.login {
         let login = login.iter().map(|argument| &argument[..]);
-        write_request(&mut greeting, &[&b"AUTH"[..]].into_iter().chain(login).collect::<Vec<_>>());
+        records::request(&mut greeting, &[&b"AUTH"[..]].into_iter().chain(login).collect::<Vec<_>>());
     }
-    write_request(&mut greeting, &[b"SELECT", target.database.to_string().as_bytes()]);
+    records::request(&mut greeting, &[b"SELECT", target.database.to_string().as_bytes()]);
     write(&mut line, &greeting, target.timeout).await?;
     let mut refusal = None;
     for _ in 0..1 + usize::from(target.login.is_some()) {
@@ -170,7 +171,7 @@ fn requests(instance: &Instance, cargo: Vec<(Box<[u8]>, Option<Freight>)>) -> Ve
     let (mut pieces, mut piece) = (Vec::new(), Vec::new());
     for (key, freight) in cargo {
         let Some(freight) = freight else {
-            write_request(&mut piece, &[b"DEL", &key]);
+            records::request(&mut piece, &[b"DEL", &key]);
             continue;
         };
         let Freight { value, expires_at_ms, is_lock, replaces } = freight;
@@ -181,7 +182,7 @@ fn requests(instance: &Instance, cargo: Vec<(Box<[u8]>, Option<Freight>)>) -> Ve
         let arguments = if replaces { 5 } else { 4 };
         piece.extend_from_slice(format!("*{arguments}\r\n").as_bytes());
         for argument in [b"RESTORE", &key[..], ttl_ms.as_bytes()] {
-            write_bulk(&mut piece, argument);
+            records::word(&mut piece, argument);
         }
         piece.extend_from_slice(format!("${}\r\n", payload.len()).as_bytes());
         if payload.len() > PIECE_BYTES {
@@ -191,20 +192,9 @@ fn requests(instance: &Instance, cargo: Vec<(Box<[u8]>, Option<Freight>)>) -> Ve
         }
         piece.extend_from_slice(b"\r\n");
         if replaces {
-            write_bulk(&mut piece, b"REPLACE");
+            records::word(&mut piece, b"REPLACE");
         }
     }
     pieces.push(piece);
     pieces
-}
-
-fn write_request(out: &mut Vec<u8>, arguments: &[&[u8]]) {
-    out.extend_from_slice(format!("*{}\r\n", arguments.len()).as_bytes());
-    arguments.iter().for_each(|argument| write_bulk(out, argument));
-}
-
-fn write_bulk(out: &mut Vec<u8>, argument: &[u8]) {
-    out.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
-    out.extend_from_slice(argument);
-    out.extend_from_slice(b"\r\n");
 }

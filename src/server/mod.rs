@@ -122,7 +122,7 @@ impl Server {
         let instance = Arc::new(Instance::on(shared, scale, config, known, hooks));
         instance.declare_users(&users)?;
         instance.load_users()?;
-        let _entered = host.runtime.enter();
+        let entered = host.runtime.enter();
         let mut tasks = JoinSet::new();
         if let Some(settings) = Settings::of(&instance.config)? {
             let remote = Arc::new(Remote::new(settings));
@@ -134,7 +134,7 @@ impl Server {
         }
         let metrics = Metrics::serve(&instance, &clientele)?;
         let listeners = Some(listener::open(&instance)?);
-        drop(_entered);
+        drop(entered);
         let (accepting, upkeep) = (JoinSet::new(), None);
         Ok(Server { instance, host, clientele, remote: tasks, metrics, listeners, accepting, upkeep })
     }

@@ -200,10 +200,6 @@ impl Transaction<'_> {
         change: impl FnOnce(&mut Change<'_, T>) -> R,
     ) -> Result<Option<R>, WrongType> {
         let Some(now_ms) = self.moment_of::<T>(key)? else { return Ok(None) };
-        if now_ms != 0 {
-            // Their end is reported before what the command does.
-            self.free_fields(key);
-        }
         Ok(Some(self.change_at(key, event, now_ms, change)))
     }
 
@@ -231,6 +227,10 @@ impl Transaction<'_> {
         now_ms: u64,
         change: impl FnOnce(&mut Change<'_, T>) -> R,
     ) -> R {
+        if now_ms != 0 {
+            // The end of fields is reported before what the command does.
+            self.free_fields(key);
+        }
         let changed = self.change_entry::<T, R>(key, now_ms, change);
         if changed.expired_fields > 0 {
             self.follow_loss(key, Loss::SomeFieldsExpired(changed.expired_fields));
@@ -292,9 +292,6 @@ impl Transaction<'_> {
         change: impl FnOnce(&mut Change<'_, T>) -> R,
     ) -> Result<R, WrongType> {
         if let Some(now_ms) = self.moment_of::<T>(key)? {
-            if now_ms != 0 {
-                self.free_fields(key);
-            }
             return Ok(self.change_at(key, event, now_ms, change));
         }
         self.make_way(key);

@@ -273,7 +273,8 @@ pub(in crate::keyspace) fn words<'a>(out: &mut Vec<u8>, words: impl ExactSizeIte
     words.for_each(|argument| word(out, argument));
 }
 
-fn word(out: &mut Vec<u8>, word: &[u8]) {
+/// Appends one argument of a request.
+pub(crate) fn word(out: &mut Vec<u8>, word: &[u8]) {
     out.reserve(word.len() + 32);
     header(out, b'$', word.len());
     out.extend_from_slice(word);
