@@ -67,10 +67,11 @@ pub(crate) fn begin_transaction<'a>(
     // Before the first shard is locked: the script that has the turn may wait for more shards.
     let turn = match command.scope {
         Scope::Keys | Scope::Everything | Scope::Walk => None,
-        Scope::Queue | Scope::Script => take_turn(instance, session, command).map_err(|why| match why {
-            NotYet::Busy => NotBegun::Busy,
-            NotYet::Contended => NotBegun::Contended(Contention::Turn),
-        })?,
+        Scope::Queue | Scope::Script | Scope::EverythingInTurn => take_turn(instance, session, command)
+            .map_err(|why| match why {
+                NotYet::Busy => NotBegun::Busy,
+                NotYet::Contended => NotBegun::Contended(Contention::Turn),
+            })?,
     };
     if turn.as_ref().is_some_and(|turn| turn.has_waited) {
         // The time that it waited for other scripts does not count as its own.
@@ -307,13 +308,13 @@ pub(super) fn take_turn<'a>(
     session: &Session,
     command: &Command,
 ) -> Result<Option<Turn<'a>>, NotYet> {
-    let runs_script = match (&session.queue, command.scope) {
+    let takes_turn = match (&session.queue, command.scope) {
         (Some(queue), Scope::Queue) => {
-            queued(queue).any(|(registered, _)| registered.command.scope == Scope::Script)
+            queued(queue).any(|(registered, _)| registered.command.scope.takes_turn())
         }
-        (_, scope) => scope == Scope::Script,
+        (_, scope) => scope.takes_turn(),
     };
-    if !runs_script {
+    if !takes_turn {
         return Ok(None);
     }
     instance.scripting.take_turn().map(Some)
@@ -332,7 +333,7 @@ fn lock<'a>(
     match command.scope {
         // A script may come to hold more than the keys that it declares.
         Scope::Keys | Scope::Script => {}
-        Scope::Everything => return keyspace.hold_all(),
+        Scope::Everything | Scope::EverythingInTurn => return keyspace.hold_all(),
         Scope::Walk => return keyspace.hold_none_when_free(),
         Scope::Queue => return lock_queued(keyspace, session),
     }

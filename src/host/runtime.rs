@@ -1,5 +1,6 @@
 //! The threads that serve clients.
 
+use std::hint::black_box;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,6 +12,11 @@ use super::rota::{Rota, STACK_BYTES};
 use super::watchdog::{SPARE_THREADS, Watchdog, watched};
 use crate::allocator::report_at_end;
 use crate::config::Config;
+
+/// Memory that there must be before a thread is asked for: its stack, and room for what it takes when it
+/// starts. It is above 32 MiB, so that glibc takes it from the system and gives it back at once. glibc lets
+/// freed memory of less move its threshold for doing so.
+const THREAD_ROOM_BYTES: usize = STACK_BYTES + (25 << 20);
 
 /// The number of threads: `io-threads`, or the number of cores that this process may use.
 pub(crate) fn threads(config: &Config) -> usize {
@@ -32,7 +38,7 @@ pub(super) fn runtime(threads: usize, prepare: fn()) -> Result<(Runtime, Arc<Rot
     let built = try_threads(threads + SPARE_THREADS).and_then(|()| build_runtime(threads, prepare));
     built.map_err(|error| match error.kind() {
         // The system says no more than "Resource temporarily unavailable".
-        io::ErrorKind::WouldBlock => {
+        io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => {
             "cannot start a thread: the user's limit of processes (ulimit -u) or of \
                                       memory (ulimit -v) is reached"
                 .to_owned()
@@ -43,8 +49,8 @@ pub(super) fn runtime(threads: usize, prepare: fn()) -> Result<(Runtime, Arc<Rot
 
 /// Starts as many threads as the runtime will, and ends them. The runtime itself panics if the system refuses
 /// a thread, and the C library ends the process if a thread has started and there is no memory left for what
-/// belongs to it. So each thread has started before the next one is asked for. The locks are those of the
-/// standard library: waiting for them takes no memory.
+/// belongs to it. So there is memory for more than its stack before a thread is asked for, and it has started
+/// before the next one is. The locks are those of the standard library: waiting for them takes no memory.
 fn try_threads(count: usize) -> io::Result<()> {
     let (started, changed) = (Mutex::new(0), Condvar::new());
     let gate = Mutex::new(());
@@ -52,6 +58,10 @@ fn try_threads(count: usize) -> io::Result<()> {
         // All of them wait until the last one has started.
         let _held = gate.lock();
         for number in 1..=count {
+            let mut room = Vec::<u8>::new();
+            // It is not touched, so it takes no memory but addresses. The compiler must not leave it out.
+            room.try_reserve_exact(THREAD_ROOM_BYTES)?;
+            drop(black_box(room));
             let builder = thread::Builder::new().stack_size(STACK_BYTES);
             builder.spawn_scoped(scope, || {
                 *started.lock().unwrap_or_else(PoisonError::into_inner) += 1;

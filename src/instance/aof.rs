@@ -231,7 +231,10 @@ impl Instance {
         aof.rewritten(&place, rewritten.clone(), bytes, cut, turns);
         aof.tighten(self.aof_sync());
         self.followers.journal.call();
-        rewritten.delete_history(&place);
+        {
+            let _free = aof.keep_files();
+            rewritten.delete_history(&place);
+        }
         aof.set_manifest(rewritten);
         Ok(Rewritten::Well)
     }

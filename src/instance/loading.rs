@@ -104,6 +104,8 @@ impl Instance {
         replay: &mut dyn Replay,
     ) -> Result<(), String> {
         self.write_all()?;
+        // A rewrite that ends meanwhile leaves the files that it has replaced.
+        let _kept = self.persistence.aof.keep_files();
         // A log that is being written stays where it is, whatever the parameters say now.
         let (place, manifest) = self.persistence.aof.files(self.aof_place())?;
         if manifest.parts().next().is_none() {

@@ -26,14 +26,12 @@ pub fn load(instance: &Instance) -> Result<(), String> {
     instance.load_aof(&mut Replayer::new(instance, false))
 }
 
-/// Replaces all data and libraries by those of the log.
+/// Replaces all data and libraries by those of the log. The caller has the turn of scripts.
 ///
 /// # Errors
 ///
 /// With one line of text.
 pub fn load_again(instance: &Instance, tx: &mut Everything<&mut Transaction<'_>>) -> Result<(), String> {
-    // A script that has the turn may wait for shards that this holds.
-    let _turn = instance.scripting.take_turn().map_err(|_| "a script runs")?;
     instance.reload_aof(tx, &mut Replayer::new(instance, true))
 }
 

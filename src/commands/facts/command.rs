@@ -241,7 +241,7 @@ impl Command {
     /// without keys may visit the shards one after the other.
     pub fn needs_everything(&self, request: Request<'_>) -> bool {
         let goes_over_shards = self.keys.is_empty() && matches!(self.run, Run::Read(_) | Run::Write(_));
-        matches!(self.scope, Scope::Everything | Scope::Walk)
+        matches!(self.scope, Scope::Everything | Scope::EverythingInTurn | Scope::Walk)
             || goes_over_shards
             || self.leaves_keys_unnamed(request)
     }
@@ -380,12 +380,21 @@ pub enum Scope {
     Keys,
     /// All shards of the keyspace.
     Everything,
+    /// All shards of the keyspace. The command also waits for its turn to run a script.
+    EverythingInTurn,
     /// All shards, one after the other. A transaction that a request shares with others holds all of them.
     Walk,
     /// The shards that the client's queued commands need, and those of the keys that it watches.
     Queue,
     /// The shards of its keys. The command also waits for its turn to run a script.
     Script,
+}
+
+impl Scope {
+    /// Whether the command waits for its turn to run a script.
+    pub fn takes_turn(self) -> bool {
+        matches!(self, Scope::Script | Scope::EverythingInTurn)
+    }
 }
 
 /// A heading of the documentation, as COMMAND DOCS prints it. A family may have one of its own.

@@ -33,7 +33,8 @@ const DEBUG: Command = Command {
     name: "debug",
     arity: Arity::AtLeast(2),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
-    scope: Scope::Everything,
+    // LOADAOF loads libraries.
+    scope: Scope::EverythingInTurn,
     is_system: true,
     group: Group::SERVER,
     summary: "Provides tools for testing clients and servers; off unless `enable-debug-command` allows it.",

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 pub(crate) use manifest::{AofPlace, Manifest, Part};
@@ -44,6 +44,8 @@ pub enum Sync {
 #[derive(Debug)]
 pub struct Aof {
     state: Mutex<State>,
+    /// Held while files are loaded, or files that no longer count are deleted. Locked before `state`.
+    in_use: Mutex<()>,
     /// Whether changes are logged (`appendonly`).
     is_on: AtomicBool,
     /// Whether the manifest's files hold all data. They do not before the first base is complete.
@@ -193,6 +195,7 @@ impl Default for Aof {
     fn default() -> Aof {
         Aof {
             state: Mutex::default(),
+            in_use: Mutex::default(),
             is_on: AtomicBool::new(false),
             is_whole: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
@@ -472,6 +475,11 @@ impl Aof {
     pub fn expect_writer(&self) {
         self.counts_seen.store(true, Ordering::Release);
         self.upto.store(0, Ordering::Release);
+    }
+
+    /// Keeps the files that [`files`](Self::files) names from being deleted, for as long as the result exists.
+    pub fn keep_files(&self) -> MutexGuard<'_, ()> {
+        self.in_use.lock()
     }
 
     /// The manifest, and the place of its files: `place`, or the current place of a log that is being
