@@ -392,10 +392,8 @@ impl Instance {
         self.scripting.running.set_threshold_ms(config.busy_reply_threshold.get());
         let policy = EVICTION_POLICIES[config.maxmemory_policy.get()];
         let counts_frequency = policy.ends_with("lfu");
-        let goes_by_use = counts_frequency || policy.ends_with("lru");
-        self.keyspace.set_evicts_by_use(goes_by_use && config.maxmemory.size() > 0);
         let factors = [&config.lfu_log_factor, &config.lfu_decay_time].map(|factor| factor.get() as u32);
-        self.keyspace.configure_access(counts_frequency, factors[0], factors[1]);
+        self.keyspace.configure_access(policy.ends_with("lrm"), counts_frequency, factors[0], factors[1]);
         self.configure_limits();
     }
 

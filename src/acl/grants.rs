@@ -17,7 +17,7 @@ pub struct Grants {
     /// Whether every password is accepted (`nopass`).
     pub needs_no_password: bool,
     /// The last rule about checks of RESTORE's payloads. It has no effect: the server checks every payload.
-    sanitizes_payload: Option<bool>,
+    sanitizes_payload: bool,
     passwords: Vec<PasswordHash>,
     /// Its own permissions.
     pub root: Selector,
@@ -68,7 +68,7 @@ impl Grants {
         Grants {
             is_enabled: false,
             needs_no_password: false,
-            sanitizes_payload: None,
+            sanitizes_payload: true,
             passwords: Vec::new(),
             root: Selector::new(catalog, all_channels),
             selectors: Vec::new(),
@@ -100,8 +100,8 @@ impl Grants {
             [] => {}
             _ if is("on") => self.is_enabled = true,
             _ if is("off") => self.is_enabled = false,
-            _ if is("sanitize-payload") => self.sanitizes_payload = Some(true),
-            _ if is("skip-sanitize-payload") => self.sanitizes_payload = Some(false),
+            _ if is("sanitize-payload") => self.sanitizes_payload = true,
+            _ if is("skip-sanitize-payload") => self.sanitizes_payload = false,
             _ if is("nopass") || is("resetpass") => {
                 self.needs_no_password = is("nopass");
                 self.passwords.clear();
@@ -123,7 +123,7 @@ impl Grants {
             }
             _ if is("clearselectors") => self.selectors.clear(),
             _ if is("reset") => {
-                *self = Grants { sanitizes_payload: Some(true), ..Grants::none(catalog, all_channels) };
+                *self = Grants::none(catalog, all_channels);
             }
             _ => return self.root.apply(rule, catalog),
         }
@@ -162,9 +162,8 @@ impl Grants {
     /// The flags, in the order of Redis.
     pub fn flags(&self) -> impl Iterator<Item = &'static str> {
         let enabled = if self.is_enabled { "on" } else { "off" };
-        let sanitizes =
-            self.sanitizes_payload.map(|yes| if yes { "sanitize-payload" } else { "skip-sanitize-payload" });
-        std::iter::once(enabled).chain(self.needs_no_password.then_some("nopass")).chain(sanitizes)
+        let sanitizes = if self.sanitizes_payload { "sanitize-payload" } else { "skip-sanitize-payload" };
+        std::iter::once(enabled).chain(self.needs_no_password.then_some("nopass")).chain([sanitizes])
     }
 
     /// The rules that make this user, on one line, as ACL LIST and the ACL file have them.

@@ -19,6 +19,10 @@ impl Error {
     /// A number that does not fit into 32 bits.
     pub const NOT_A_SHORT_INTEGER: Error =
         Error::fixed("ERR value is out of range, value must between -2147483648 and 2147483647");
+    /// A number whose opposite is none of 64 bits.
+    pub const HAS_NO_OPPOSITE: Error = Error::fixed(
+        "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+    );
     /// A number that would not fit.
     pub const OVERFLOW: Error = Error::fixed("ERR increment or decrement would overflow");
     /// A number with a fraction that is none.
@@ -129,7 +133,11 @@ impl Error {
         let cut = |bytes: &[u8], length: usize| -> Vec<u8> { bytes[..bytes.len().min(length)].to_vec() };
         let mut text = b"ERR unknown command '".to_vec();
         text.extend(cut(request.name(), QUOTED_BYTES_MAX));
-        text.extend(b"', with args beginning with: ");
+        text.push(b'\'');
+        if request.len() == 1 {
+            return Error(Cow::Owned(text));
+        }
+        text.extend(b", with args beginning with: ");
         let mut quoted = Vec::new();
         for argument in request.from(1) {
             if quoted.len() >= QUOTED_BYTES_MAX {

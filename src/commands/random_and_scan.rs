@@ -5,6 +5,7 @@ use crate::cancel;
 use std::collections::BTreeSet;
 
 use crate::glob::Pattern;
+use crate::resp::number::parse_integer;
 use crate::resp::{Nested, Protocol, Reply, Request};
 
 use super::args::{self, Options, is_word};
@@ -36,9 +37,7 @@ impl Wanted {
     pub(super) fn of(count: &[u8]) -> Result<Wanted> {
         let count = args::integer(count)?;
         if count == i64::MIN {
-            return Err(Error::fixed(
-                "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
-            ));
+            return Err(Error::HAS_NO_OPPOSITE);
         }
         let number = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
         Ok(if count < 0 { Wanted::Any(number) } else { Wanted::Different(number) })
@@ -221,15 +220,15 @@ pub(super) fn count(text: &[u8]) -> Result<usize> {
     usize::try_from(args::integer(text)?).ok().filter(|count| *count > 0).ok_or(Error::SYNTAX)
 }
 
-/// Reads a cursor as `strtoul` of C does, to which Redis leaves it: an empty text is zero, and a negative
-/// number wraps around.
+/// Reads a cursor as Redis does: a number below zero is none, and what is no integer in its usual form is
+/// left to `strtoull` of C, which passes over blanks and wraps a negative number around.
 pub(crate) fn parse_cursor(text: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(text).ok()?;
+    if let Some(integer) = parse_integer(text) {
+        return u64::try_from(integer).ok();
+    }
+    let text = std::str::from_utf8(text).ok()?.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let number: u64 = match text {
-        "" => 0,
-        _ => digits.parse().ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_digit()))?,
-    };
+    let number: u64 = digits.parse().ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_digit()))?;
     Some(if text.starts_with('-') { number.wrapping_neg() } else { number })
 }
 

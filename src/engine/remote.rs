@@ -15,7 +15,7 @@ use crate::clients::Waiting;
 use crate::commands::Command;
 use crate::commands::error::Error;
 use crate::commands::execution::blocking::deadline;
-use crate::commands::facts::{Blocking, Concern, Result, Run, Scope, Timeout, WaitingRules};
+use crate::commands::facts::{Blocking, Concern, Result, Run, Scope, Timeout};
 use crate::commands::locks::watching::describe_in_store;
 use crate::engine::memory::take_turn;
 use crate::engine::scratch::{Ran, Work, run_on_rows};
@@ -527,7 +527,7 @@ impl StoreRequest<'_, '_> {
     fn seen_while_waiting(&self, session: &Session, rows: &[Arc<Row>]) -> Option<Vec<Arc<Row>>> {
         let Run::Block(blocking) = self.command.run else { return None };
         let waits_for_value = blocking.kind != ABSENT_KIND;
-        if !self.pending.has_waited || blocking.waiting.gone.is_some() || !waits_for_value {
+        if !self.pending.has_waited || blocking.waiting.ends_without_value || !waits_for_value {
             return None;
         }
         let mut seen = rows.to_vec();
@@ -566,7 +566,7 @@ impl StoreRequest<'_, '_> {
 
     /// Gives the client its reply. What the request does for other clients is delivered now.
     fn conclude(&mut self, session: &mut Session, result: AttemptResult, out: &mut Vec<u8>) -> Stopped {
-        let AttemptResult { reply, found_nothing, has_keys, waits_with, again_ms, outbox } = result;
+        let AttemptResult { reply, found_nothing, waits_with, again_ms, outbox } = result;
         if let Some(listening) = &self.pending.listening {
             listening.has_looked();
         }
@@ -586,17 +586,6 @@ impl StoreRequest<'_, '_> {
                 return Err(NotAnswered::Store);
             }
             return self.nothing(session, out);
-        }
-        if let Run::Block(Blocking { waiting: WaitingRules { gone: Some(gone), .. }, .. }) = self.command.run
-            && self.pending.has_waited
-            && let Err(error) = &reply
-        {
-            if !has_keys || is_wrong_type(error) {
-                return Ok(Err(Error::fixed(gone.value)));
-            }
-            if error.starts_with(b"NOGROUP ") {
-                return Ok(Err(Error::fixed(gone.group)));
-            }
         }
         self.deliver(session, outbox);
         Ok(match reply {
@@ -629,10 +618,6 @@ const KILLED: &[u8] = b"ERR Script killed by user with SCRIPT KILL";
 pub(super) const OUTCOME_UNKNOWN: Error =
     Error::fixed("STOREDOWN Outcome unknown: the store has not said in time whether it has done this");
 
-fn is_wrong_type(error: &[u8]) -> bool {
-    error == Error::WRONG_TYPE.as_bytes()
-}
-
 impl Ran {
     /// The result of a request that only wants to know the rows.
     fn nothing(keys: usize) -> Ran {
@@ -642,7 +627,6 @@ impl Ran {
             written: vec![None; keys],
             outbox: None,
             found_nothing: false,
-            has_keys: true,
             waits_with: None,
             again_ms: None,
             renews: false,
@@ -665,7 +649,6 @@ impl AttemptResult {
         AttemptResult {
             reply: Ok(reply),
             found_nothing: false,
-            has_keys: true,
             waits_with: None,
             again_ms: None,
             outbox: None,
@@ -679,8 +662,8 @@ impl AttemptResult {
 
 impl From<Ran> for AttemptResult {
     fn from(ran: Ran) -> AttemptResult {
-        let Ran { reply, outbox, found_nothing, has_keys, waits_with, again_ms, .. } = ran;
+        let Ran { reply, outbox, found_nothing, waits_with, again_ms, .. } = ran;
         let reply = reply.map_err(|error| error.as_bytes().to_vec());
-        AttemptResult { reply, found_nothing, has_keys, waits_with, again_ms, outbox }
+        AttemptResult { reply, found_nothing, waits_with, again_ms, outbox }
     }
 }

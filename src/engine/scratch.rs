@@ -31,8 +31,6 @@ pub struct Ran {
     pub outbox: Option<Box<Outbox>>,
     /// Whether it found nothing to take, and would wait.
     pub found_nothing: bool,
-    /// Whether all of its keys were there.
-    pub has_keys: bool,
     /// The request with which it would wait, if that is another one.
     pub waits_with: Option<OwnedRequest>,
     /// In how many milliseconds it may find something though no key changes, if it may.
@@ -178,14 +176,12 @@ fn run_loaded(
     let missing = recorded.missing_fences;
     let wants_fences = (missing > 0 || recorded.wants_known_fences).then_some(missing + work.fences.len());
     let (reply, now_ms) = (result.map(|()| out), work.now_ms);
-    let has_keys = rows.iter().all(|row| row.live.is_some());
     let span_ends_ms = recorded.span_ends_ms;
     Ok(Ran {
         reply,
         written,
         outbox,
         found_nothing,
-        has_keys,
         waits_with,
         again_ms,
         renews,

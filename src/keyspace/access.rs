@@ -5,7 +5,7 @@
 //! from before a change of policy is not misread:
 //!
 //! - By recency (all policies but LFU) the stamp is the moment of the last use, in ticks of a second, as in
-//!   Redis. A key that is used often need not be written each time.
+//!   Redis. A key that is used often need not be written each time. With LRM only a write is a use.
 //! - By frequency the stamp is what Redis keeps (`evict.c` describes it): a logarithmic counter of 8 bits,
 //!   and the minute of its last update. The larger the counter is, the more slowly it grows. It decays while
 //!   the key is not used.
@@ -14,7 +14,7 @@
 //! future, because the clock was turned or set back. It then counts as a stamp of now. When the clock is
 //! turned so far that stamps could be misread, they are all written anew ([`Turn`]).
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The length of a tick of recency.
@@ -46,6 +46,10 @@ pub struct Access {
     /// When all stamps were written anew last, in seconds since 1970; 0 if they never were.
     rewritten_s: AtomicU64,
     now: AtomicU32,
+    /// What a key gets that is only read: the same, or 0 for nothing, where stamps date writes.
+    read: AtomicU32,
+    /// Whether reading a key is no use (LRM: the least recently modified keys are evicted first).
+    goes_by_writes: AtomicBool,
     /// How slowly counts grow (parameter `lfu-log-factor`).
     log_factor: AtomicU32,
     /// Redis: `lfu-decay-time`, in minutes; 0 for never.
@@ -57,6 +61,8 @@ impl Default for Access {
         Access {
             rewritten_s: AtomicU64::new(0),
             now: AtomicU32::new(1),
+            read: AtomicU32::new(1),
+            goes_by_writes: AtomicBool::new(false),
             log_factor: AtomicU32::new(10),
             decay_minutes: AtomicU32::new(1),
         }
@@ -72,6 +78,24 @@ impl Access {
             false => by_recency(since),
         };
         self.now.store(now, Ordering::Relaxed);
+        let read = if self.goes_by_writes.load(Ordering::Relaxed) { 0 } else { now };
+        self.read.store(read, Ordering::Relaxed);
+    }
+
+    /// Whether reading a key is a use from now on.
+    pub fn go_by_writes(&self, goes_by_writes: bool) {
+        self.goes_by_writes.store(goes_by_writes, Ordering::Relaxed);
+    }
+
+    /// The moment in the form of a stamp for keys that are read; 0 if reading is no use.
+    #[inline]
+    pub(super) fn read(&self) -> u32 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// Whether only writes date a key.
+    pub(super) fn dates_writes(&self) -> bool {
+        self.goes_by_writes.load(Ordering::Relaxed)
     }
 
     /// Changes the form of stamps, and the rules for counting. Stamps of the other form stay readable.

@@ -143,8 +143,6 @@ pub struct Keyspace {
     limits: Limits,
     /// The most bytes that a value may have.
     value_bytes_max: AtomicUsize,
-    /// Whether keys may be evicted by their use.
-    evicts_by_use: AtomicBool,
     /// Whether DUMP compresses long strings.
     compresses_dumps: AtomicBool,
 }
@@ -186,7 +184,6 @@ impl Keyspace {
             types: by_kind,
             limits: Limits::default(),
             value_bytes_max: AtomicUsize::new(usize::MAX),
-            evicts_by_use: AtomicBool::new(false),
             compresses_dumps: AtomicBool::new(true),
         }
     }
@@ -202,9 +199,16 @@ impl Keyspace {
         self.access.advance(self.clock.since_epoch());
     }
 
-    /// Changes what the stamps of used keys contain: see [`Access::configure`].
-    pub fn configure_access(&self, counts_frequency: bool, log_factor: u32, decay_minutes: u32) {
+    /// Changes what the stamps of used keys contain, and whether reading is a use: see [`Access`].
+    pub fn configure_access(
+        &self,
+        goes_by_writes: bool,
+        counts_frequency: bool,
+        log_factor: u32,
+        decay_minutes: u32,
+    ) {
         let _following = self.following_clock.lock();
+        self.access.go_by_writes(goes_by_writes);
         self.access.configure(counts_frequency, log_factor, decay_minutes, self.clock.since_epoch());
     }
 
@@ -216,11 +220,6 @@ impl Keyspace {
     /// The most bytes that a value may have.
     pub fn value_bytes_max(&self) -> usize {
         self.value_bytes_max.load(Ordering::Relaxed)
-    }
-
-    /// Sets whether keys may be evicted by their use: with a memory limit, and LRU or LFU.
-    pub fn set_evicts_by_use(&self, is_on: bool) {
-        self.evicts_by_use.store(is_on, Ordering::Relaxed);
     }
 
     /// Sets whether DUMP compresses long strings.

@@ -2,7 +2,7 @@
 //!
 //! All scripts share one interpreter, so no script may leave anything for the next: shared tables are marked
 //! as read-only, which our interpreter supports, as that of Redis does. The environment is a list of what is
-//! allowed. Everything else, such as `io` and `debug`, is not even opened.
+//! allowed: of `os`, for instance, only the clock. `io` and `debug` are not even opened.
 
 use std::sync::Arc;
 
@@ -119,6 +119,9 @@ pub(super) fn build(redis: impl FnOnce(&Lua) -> Result<Table>) -> Result<World> 
     let math: Table = globals.raw_get("math")?;
     draw_from_random(&lua, &math)?;
     let shared = lua.create_table()?;
+    let os = lua.create_table()?;
+    os.raw_set("clock", globals.raw_get::<Table>("os")?.raw_get::<Function>("clock")?)?;
+    shared.raw_set("os", os)?;
     for name in ["coroutine", "math", "string", "table"] {
         shared.raw_set(name, globals.raw_get::<Table>(name)?)?;
     }
@@ -145,7 +148,7 @@ pub(super) fn new_lua() -> Result<Lua> {
     ffi::choose_secrets();
     // The default `pcall` and `xpcall` are our interpreter's; mlua's would catch the error that ends a
     // script.
-    Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::new())
+    Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS, LuaOptions::new())
 }
 
 /// Runs `act`. If there is not enough memory, collects all garbage and runs it again. Lua itself collects

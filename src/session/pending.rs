@@ -121,8 +121,6 @@ pub struct AttemptResult {
     pub reply: Result<Vec<u8>, Vec<u8>>,
     /// Whether it found nothing to take, and waits until there is something.
     pub found_nothing: bool,
-    /// Whether all of its keys were there.
-    pub has_keys: bool,
     /// The request with which it waits, if that is another one.
     pub waits_with: Option<OwnedRequest>,
     /// In how many milliseconds it may find something though no key changes, if it may.

@@ -268,6 +268,24 @@ impl Change<'_, Set> {
         is_new
     }
 
+    /// Chooses the form of a set that is about to get so many members, as Redis does: it goes by their number
+    /// and by the first one, although the others may be in the set already.
+    pub fn expect(&mut self, first: &[u8], members: usize) {
+        let (limit, is_new) = (self.limit(), self.view().len() == 0);
+        match self.view() {
+            SetView::Large(_) => {}
+            SetView::Integers(_) if members <= limit.integers && (!is_new || parse(first).is_some()) => {}
+            SetView::Integers(_) if is_new && members <= limit.entries.min(COUNT_MAX) => {
+                self.turn_into_strings()
+            }
+            SetView::Strings(_) if members <= limit.entries.min(COUNT_MAX) => {}
+            _ => {
+                let map = unpacked(self.view());
+                self.enlarge(Structure::Map(map));
+            }
+        }
+    }
+
     fn insert_packed(&mut self, member: &[u8]) -> bool {
         let limit = self.limit();
         let (len, end) = (self.view().len(), self.packed().len());

@@ -300,7 +300,7 @@ fn a_client_that_was_killed_or_has_lost_the_right_is_not_served() {
         for (loss, refusal) in [
             ("ACL DELUSER bob", None),
             ("CLIENT KILL USER bob", None),
-            ("ACL SETUSER bob resetkeys", Some("access one of the keys used as arguments")),
+            ("ACL SETUSER bob resetkeys", Some("No permissions to access a key")),
             ("ACL SETUSER bob -@blocking", Some("run the '")),
         ] {
             for _ in 0..4 {

@@ -255,7 +255,7 @@ fn arguments_make_a_command() {
     cli(&server, &["--json", "-n", "1", "PING"]).printed("\"PONG\"\n");
     cli(&server, &["--quoted-input", "GET", "\"\\x6bey\""]).printed("a value\n");
     cli(&server, &["--quoted-input", "GET", "\"key"]).failed("Invalid quoted string\n", "");
-    cli(&server, &["-e", "NOSUCH"]).failed("", "ERR unknown command 'NOSUCH', with args beginning with: \n");
+    cli(&server, &["-e", "NOSUCH"]).failed("", "ERR unknown command 'NOSUCH'\n");
     cli_with(&server, &["-x", "SET", "key"], b"line one\r\nline two").printed("OK\n");
     cli(&server, &["--no-raw", "GET", "key"]).printed("\"line one\\r\\nline two\"\n");
     cli_with(&server, &["-X", "tag", "SET", "tag", "value"], b"key").printed("OK\n");
@@ -409,7 +409,7 @@ fn a_flood_goes_through_a_pipe() {
     assert_eq!(
         ran.complaint,
         "ERR wrong number of arguments for 'set' command\n\
-         ERR unknown command 'nosuch', with args beginning with: \n"
+         ERR unknown command 'nosuch'\n"
     );
     assert_eq!(ran.code, Some(1));
 }

@@ -696,7 +696,7 @@ fn clock_is_for_administrators() {
         tester.line("AUTH tester x").is_ok();
         let refused = |line: &str| {
             let name = line.to_lowercase().replace(' ', "|");
-            format!("NOPERM this user has no permissions to run the '{name}' command")
+            format!("NOPERM User tester has no permissions to run the '{name}' command")
         };
         for (line, may) in [("CLOCK FREEZE", may_turn), ("CLOCK INFO", may_ask)] {
             match tester.line(line) {

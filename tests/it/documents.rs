@@ -59,7 +59,7 @@ fn bash_completes_names_and_values() {
     };
     assert_eq!(completed("--maxmemory-s"), "--maxmemory-samples");
     assert_eq!(completed("--protected-mode y"), "yes");
-    assert_eq!(completed("--maxmemory-policy volatile-l"), "volatile-lru volatile-lfu");
+    assert_eq!(completed("--maxmemory-policy volatile-l"), "volatile-lru volatile-lfu volatile-lrm");
 }
 
 #[test]

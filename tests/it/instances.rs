@@ -115,7 +115,7 @@ fn each_finds_its_commands_by_its_own_names() {
     other.line("EVAL \"return redis.call('get', KEYS[1])\" 1 k").is("2");
     let counts = [&mut *one, other].map(|client| client.line("COMMAND COUNT").integer());
     assert_eq!(counts[0] + 1, counts[1]);
-    one.line("FLUSHALL").is_error("ERR unknown command 'FLUSHALL', with args beginning with: ");
+    one.line("FLUSHALL").is_error("ERR unknown command 'FLUSHALL'");
     other.line("FLUSHALL").is_ok();
     one.line("DBSIZE").is(1);
     other.line("DBSIZE").is(0);

@@ -626,7 +626,7 @@ fn a_user_sees_only_the_locks_that_it_may_read() {
     };
 
     let mut writer = as_user("+locks +digest %W~b:* ~a:*");
-    let denied = "NOPERM this user has no permissions to access one of the keys used as arguments";
+    let denied = "NOPERM No permissions to access a key";
     writer.line("DIGEST b:lock").is_error(denied);
     writer.line("LOCKS GET b:lock").is_error(denied);
     assert_eq!(text(&writer.line("LOCKS GET a:lock").reply(), "state"), "held");

@@ -28,7 +28,15 @@ fn fill(client: &mut Client, prefix: &str, count: usize, value: &str) {
 #[test]
 fn a_small_room_stays_full_under_every_policy() {
     const ROOM_BYTES: usize = 100 << 10;
-    for policy in ["allkeys-random", "allkeys-lru", "allkeys-lfu", "volatile-lru", "volatile-ttl"] {
+    for policy in [
+        "allkeys-random",
+        "allkeys-lru",
+        "allkeys-lfu",
+        "volatile-lru",
+        "volatile-ttl",
+        "allkeys-lrm",
+        "volatile-lrm",
+    ] {
         let server = Server::start();
         let mut client = server.client();
         // What a command takes when it comes for the first time belongs to no key.

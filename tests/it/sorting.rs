@@ -22,7 +22,7 @@ fn patterns_are_for_users_who_may_read_all_keys() {
     some.line("AUTH some x").is_ok();
     let by = "ERR BY option of SORT denied due to insufficient ACL permissions.";
     let get = "ERR GET option of SORT denied due to insufficient ACL permissions.";
-    let key = "NOPERM this user has no permissions to access one of the keys used as arguments";
+    let key = "NOPERM No permissions to access a key";
     some.line("SORT a1 LIMIT 0 1").is(texts(&["1"]));
     some.line("SORT a1 BY nosort").is(texts(&["2", "1"]));
     some.line("SORT a1 BY b_*").is_error(by);

@@ -366,8 +366,8 @@ const ACL_DRYRUN: Command = Command {
     example: &[
         ("ACL SETUSER carol +get ~mine:*", "OK"),
         ("ACL DRYRUN carol get mine:1", "OK"),
-        ("ACL DRYRUN carol get yours", "\"This user has no permissions to access the 'yours' key\""),
-        ("ACL DRYRUN carol set mine:1 x", "\"This user has no permissions to run the 'set' command\""),
+        ("ACL DRYRUN carol get yours", "\"User carol has no permissions to access the 'yours' key\""),
+        ("ACL DRYRUN carol set mine:1 x", "\"User carol has no permissions to run the 'set' command\""),
     ],
     secrets: Secrets::Of(3),
     run: Run::Server(dry_run),
@@ -392,7 +392,7 @@ fn dry_run(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
         Reason::Key => (b"access the '", b"' key"),
         Reason::Channel => (b"access the '", b"' channel"),
     };
-    Ok(reply.bulk(&[b"This user has no permissions to ", before, object, after].concat()))
+    Ok(reply.bulk(&[b"User ", name, b" has no permissions to ", before, object, after].concat()))
 }
 
 /// The kind and the name of what the user may not use, if anything.

@@ -300,7 +300,7 @@ impl Filter<'_> {
 
 const COMMAND_GETKEYS: Command = Command {
     name: "command|getkeys",
-    arity: Arity::AtLeast(4),
+    arity: Arity::AtLeast(3),
     summary: "Returns the keys among the arguments of a command.",
     since: "2.8.13",
     complexity: "O(N) where N is the number of arguments to the command",
@@ -317,7 +317,7 @@ fn get_keys(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
 
 const COMMAND_GETKEYSANDFLAGS: Command = Command {
     name: "command|getkeysandflags",
-    arity: Arity::AtLeast(4),
+    arity: Arity::AtLeast(3),
     summary: "Returns the keys among the arguments of a command, and how it uses each.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of arguments to the command",

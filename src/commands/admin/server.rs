@@ -146,22 +146,24 @@ fn role(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
 const LOLWUT: Command = Command {
     name: "lolwut",
     arity: Arity::AtLeast(1),
-    flags: Flags::FAST,
+    flags: Flags::FAST.and(Flags::READONLY),
+    categories: Categories::READ,
     summary: "Returns a small drawing and the version, for fun.",
     since: "5.0.0",
     complexity: "O(1)",
     arguments: &[Argument::integer("version").token("VERSION").optional()],
-    run: Run::Read(lolwut),
+    run: Run::Server(lolwut),
     ..SERVER
 };
 
-fn lolwut(_: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+fn lolwut(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let version = match request.get(1) {
         Some(word) if is_word(word, "version") && request.len() > 2 => args::integer(request.at(2))?,
         _ => 0,
     };
     let drawing = if version == 5 || version == 6 { padlocks() } else { String::new() };
-    Ok(reply.verbatim(&format!("{drawing}Redis ver. 7.0.15\n")))
+    let version = context.instance.config.redis_version.get();
+    Ok(reply.verbatim(&format!("{drawing}Redis ver. {}\n", String::from_utf8_lossy(&version))))
 }
 
 /// Rows of padlocks, of which each has an even chance to be open.

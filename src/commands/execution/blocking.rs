@@ -188,10 +188,10 @@ impl Attempt for Retry {
         self.goes_by_time
     }
 
-    fn attempt(&self, tx: &mut Transaction<'_>, key: &[u8], out: &mut Vec<u8>) -> Attempted {
+    fn attempt(&self, tx: &mut Transaction<'_>, keys: &[&[u8]], out: &mut Vec<u8>) -> Attempted {
         let Some(request) = self.request.request() else { return Attempted::Nothing };
         let reply = Reply::new(out, self.protocol);
-        match (self.blocking.take)(tx, request, Some(key), reply) {
+        match (self.blocking.take)(tx, request, Some(keys), reply) {
             Ok(Taken::Something(_)) => Attempted::Served,
             Ok(Taken::Nothing(_)) if self.blocking.waiting.is_shared => Attempted::NothingForIt,
             Ok(Taken::Nothing(_)) => Attempted::Nothing,
@@ -203,10 +203,8 @@ impl Attempt for Retry {
         }
     }
 
-    fn end_without_value(&self, out: &mut Vec<u8>) -> bool {
-        let Some(gone) = &self.blocking.waiting.gone else { return false };
-        let _ = Reply::new(out, self.protocol).error(gone.value.as_bytes());
-        true
+    fn ends_without_value(&self) -> bool {
+        self.blocking.waiting.ends_without_value
     }
 
     fn claim(&self) -> Claimed {

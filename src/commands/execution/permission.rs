@@ -50,7 +50,7 @@ pub(crate) fn check(
     let Err(denial) = judged else { return Ok(()) };
     let (reason, object) = object_of(denial, command, request);
     note(instance, session, reason, context(origin), session.user.name(), object);
-    Err(refuse(reason, command, origin))
+    Err(refuse(reason, session.user.name(), command, origin))
 }
 
 /// Whether a session that has authenticated may run a request on its only key. If not, [`check`] says why.
@@ -194,36 +194,35 @@ pub(in crate::commands) fn object_of<'a>(
 }
 
 /// The texts of Redis, which differ by where the request comes from.
-fn refuse(reason: Reason, command: &Command, origin: Origin) -> Error {
+fn refuse(reason: Reason, user: &[u8], command: &Command, origin: Origin) -> Error {
     const CHANGED: &str = "NOPERM ACLs rules changed between the moment the transaction was accumulated and \
                            the EXEC call. This command is no longer allowed for the following reason: ";
-    const SCRIPT: &str = "ERR The user executing the script can't ";
-    const USER: &str = "NOPERM this user has no permissions to ";
-    let (beginning, what) = match (origin, reason) {
-        (Origin::Request | Origin::Queue | Origin::Replay, Reason::Command | Reason::Auth) => {
-            return Error::text(format!("{USER}run the '{}' command", command.name));
-        }
-        (Origin::Request | Origin::Queue | Origin::Replay, Reason::Key) => {
-            (USER, "access one of the keys used as arguments")
-        }
-        (Origin::Request | Origin::Queue | Origin::Replay, Reason::Channel) => {
-            (USER, "access one of the channels used as arguments")
-        }
+    let what = match (origin, reason) {
         (Origin::Transaction, Reason::Command | Reason::Auth) => {
-            (CHANGED, "no permission to execute the command or subcommand")
+            "no permission to execute the command or subcommand"
         }
-        (Origin::Transaction, Reason::Key) => (CHANGED, "no permission to touch the specified keys"),
+        (Origin::Transaction, Reason::Key) => "no permission to touch the specified keys",
         (Origin::Transaction, Reason::Channel) => {
-            (CHANGED, "no permission to access one of the channels used as arguments")
+            "no permission to access one of the channels used as arguments"
         }
-        (Origin::Script, Reason::Command | Reason::Auth) => (SCRIPT, "run this command or subcommand"),
-        (Origin::Script, Reason::Key) => {
-            (SCRIPT, "access at least one of the keys mentioned in the command arguments")
+        (_, Reason::Key) => "No permissions to access a key",
+        (_, Reason::Channel) => "No permissions to access a channel",
+        (_, Reason::Command | Reason::Auth) => {
+            let beginning = if origin == Origin::Script { SCRIPT } else { "NOPERM " };
+            let after = format!(" has no permissions to run the '{}' command", command.name);
+            return Error::quoting(&format!("{beginning}User "), user, &after);
         }
-        (Origin::Script, Reason::Channel) => (SCRIPT, "publish to the channel mentioned in the command"),
+    };
+    let beginning = match origin {
+        Origin::Transaction => CHANGED,
+        Origin::Script => SCRIPT,
+        _ => "NOPERM ",
     };
     Error::text(format!("{beginning}{what}"))
 }
+
+/// The beginning of what a script is told.
+const SCRIPT: &str = "ERR ACL failure in script: ";
 
 /// Notes in ACL LOG that a client was refused something, as the user of this name.
 pub(in crate::commands) fn note(
@@ -253,16 +252,16 @@ mod tests {
     #[test]
     fn a_refusal_is_told_by_where_the_request_comes_from() {
         let command = find_full(own_names(), b"config|set").unwrap().command;
-        let text =
-            |reason, origin| String::from_utf8(refuse(reason, command, origin).as_bytes().to_vec()).unwrap();
+        let text = |reason, origin| {
+            String::from_utf8(refuse(reason, b"alice", command, origin).as_bytes().to_vec()).unwrap()
+        };
         for origin in [Origin::Request, Origin::Queue] {
-            let expected = "NOPERM this user has no permissions to run the 'config|set' command";
+            let expected = "NOPERM User alice has no permissions to run the 'config|set' command";
             assert_eq!(text(Reason::Command, origin), expected);
         }
         assert_eq!(
             text(Reason::Key, Origin::Script),
-            "ERR The user executing the script can't access at least one of the keys mentioned in the \
-             command arguments"
+            "ERR ACL failure in script: No permissions to access a key"
         );
         assert_eq!(
             text(Reason::Key, Origin::Transaction),

@@ -92,7 +92,7 @@ fn policy(name: &str) -> Option<(Candidates, First)> {
     let (candidates, first) = name.split_once('-')?;
     let candidates = if candidates == "volatile" { Candidates::Expiring } else { Candidates::All };
     let first = match first {
-        "lru" => First::Idlest,
+        "lru" | "lrm" => First::Idlest,
         "lfu" => First::LeastUsed,
         "ttl" => First::NextToExpire,
         _ => First::Any,
@@ -109,8 +109,10 @@ mod tests {
         let understood: Vec<_> = EVICTION_POLICIES.iter().map(|name| policy(name)).collect();
         assert_eq!(understood[0], Some((Candidates::Expiring, First::Idlest)));
         assert_eq!(understood[3], Some((Candidates::Expiring, First::NextToExpire)));
-        assert_eq!(understood[5], Some((Candidates::All, First::LeastUsed)));
-        assert_eq!(understood[6], Some((Candidates::All, First::Any)));
-        assert_eq!(understood[7], None);
+        assert_eq!(understood[4], Some((Candidates::Expiring, First::Idlest)));
+        assert_eq!(understood[6], Some((Candidates::All, First::LeastUsed)));
+        assert_eq!(understood[7], Some((Candidates::All, First::Any)));
+        assert_eq!(understood[8], Some((Candidates::All, First::Idlest)));
+        assert_eq!(understood[9], None);
     }
 }

@@ -15,7 +15,7 @@ pub struct Blocking {
     pub check: fn(Request<'_>) -> Result<Timeout<'_>>,
     /// For how many of its keys it waits, the first ones. The others are held when it is served.
     pub keys: usize,
-    /// Takes something from the keys of the request, or from one of them alone.
+    /// Takes something from the keys of the request, or from some of them alone.
     pub take: Take,
     /// Replies that there is nothing.
     pub nothing: fn(Reply<'_>) -> Sent,
@@ -30,8 +30,8 @@ pub struct WaitingRules {
     pub waits_with: Option<fn(&Transaction<'_>, Request<'_>) -> OwnedRequest>,
     /// Whether clients may find something where one before them has found nothing.
     pub is_shared: bool,
-    /// The errors for a client whose key or group was deleted, if it does not go on waiting.
-    pub gone: Option<Gone>,
+    /// Whether the client tries again when its key has no value of the kind any more, and gets the error.
+    pub ends_without_value: bool,
     /// Replies that the client has waited in vain.
     pub timed_out: fn(Reply<'_>) -> Sent,
     /// In how many milliseconds the client may find something though no key changes, if it may.
@@ -43,19 +43,10 @@ impl WaitingRules {
     pub const PLAIN: WaitingRules = WaitingRules {
         waits_with: None,
         is_shared: false,
-        gone: None,
+        ends_without_value: false,
         timed_out: |reply| reply.nil_array(),
         again: None,
     };
-}
-
-/// The errors for a client that has begun to wait.
-#[derive(Debug)]
-pub struct Gone {
-    /// The key that it waits for was deleted.
-    pub value: &'static str,
-    /// The consumer group that it waits for was deleted.
-    pub group: &'static str,
 }
 
 /// For how long a client is ready to wait.
@@ -69,9 +60,17 @@ pub enum Timeout<'r> {
     None,
 }
 
-/// Takes something from the keys of a request, or, if it names one, from this key alone.
+/// Takes something from the keys of a request, or from these alone.
 pub(crate) type Take =
-    for<'r> fn(&mut Transaction<'_>, Request<'_>, Option<&[u8]>, Reply<'r>) -> Result<Taken<'r>>;
+    for<'r> fn(&mut Transaction<'_>, Request<'_>, Only<'_>, Reply<'r>) -> Result<Taken<'r>>;
+
+/// The keys of a request that have changed, for a client that waits; `None` for all of its keys.
+pub(crate) type Only<'k> = Option<&'k [&'k [u8]]>;
+
+/// Whether a request is to look at this key.
+pub(crate) fn looks_at(only: Only<'_>, key: &[u8]) -> bool {
+    only.is_none_or(|only| only.contains(&key))
+}
 
 /// The result of a blocking command.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ pub(crate) mod lookup;
 
 pub(crate) use crate::acl::Categories;
 pub use argument::{Argument, ArgumentKind};
-pub(crate) use blocking::{Blocking, Gone, Taken, Timeout, WaitingRules};
+pub(crate) use blocking::{Blocking, Only, Taken, Timeout, WaitingRules, looks_at};
 pub(crate) use command::{Amount, Arity, Deprecated, Scope, Secrets};
 pub use command::{Command, Group, Run};
 pub(crate) use concern::{AllKeys, Channels, Code, Concern};

@@ -58,8 +58,8 @@ fn distance_text(distance: f64) -> String {
     format!("{distance:.4}")
 }
 
-/// A coordinate as replies have it: with 17 decimals, but for zeros at the end.
-fn coordinate_text(degrees: f64) -> String {
+/// A coordinate with 17 decimals, but for zeros at the end.
+fn long_coordinate_text(degrees: f64) -> String {
     let text = format!("{degrees:.17}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text == "-0" { "0".to_owned() } else { text.to_owned() }

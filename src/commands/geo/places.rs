@@ -5,7 +5,7 @@ use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 use crate::types::sorted_sets::SortedSet;
 
-use super::{UNITS, coordinate_text, distance_text, position, unit_m};
+use super::{UNITS, distance_text, position, unit_m};
 use crate::commands::args::is_word;
 use crate::commands::error::Error;
 use crate::commands::facts::{
@@ -83,7 +83,7 @@ const GEOPOS: Command = Command {
     arguments: &[Argument::KEY, Argument::string("member").multiple()],
     example: &[
         ("GEOADD Sicily 13.361389 38.115556 Palermo", "(integer) 1"),
-        ("GEOPOS Sicily Palermo none", "[[\"13.36138933897018433\", \"38.11555639549629859\"], (nil)]"),
+        ("GEOPOS Sicily Palermo none", "[[\"13.361389338970184\", \"38.1155563954963\"], (nil)]"),
     ],
     run: Run::Read(geopos),
     ..GEO
@@ -93,10 +93,9 @@ fn geopos(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resul
     let set = tx.get::<SortedSet>(request.at(1))?;
     let score = |member: &[u8]| set.and_then(|set| set.score(member));
     Ok(reply.array_of(request.from(2), |member, reply| match score(member).map(Position::of_score) {
-        Some(place) => reply.pair(
-            |reply| reply.decimal(&coordinate_text(place.longitude)),
-            |reply| reply.decimal(&coordinate_text(place.latitude)),
-        ),
+        Some(place) => {
+            reply.pair(|reply| reply.double(place.longitude), |reply| reply.double(place.latitude))
+        }
         None => reply.nil_array(),
     }))
 }

@@ -8,7 +8,7 @@ use crate::resp::{Reply, Request};
 use crate::types::sorted_sets::gathering::Gathering;
 use crate::types::sorted_sets::{SortedSet, SortedSetView, score};
 
-use super::{coordinate_text, distance_text, position, unit_m};
+use super::{distance_text, long_coordinate_text, position, unit_m};
 use crate::commands::args::{Options, integer, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{Context, Result};
@@ -345,6 +345,8 @@ impl<'a> Search<'a> {
     fn answer(&self, set: Option<SortedSetView<'_>>, edges_max: u64, reply: Reply<'_>) -> Result {
         let found = self.find(set, edges_max)?;
         let additions = [self.with_distances, self.with_hashes, self.with_coordinates];
+        // Only Valkey has polygons, and it prints all digits.
+        let is_polygon = matches!(self.shape, Some(Shape::Polygon(_)));
         let parts_of_each = 1 + additions.into_iter().filter(|is_wanted| *is_wanted).count();
         reply.nested(|parts| {
             parts.array(found.len());
@@ -361,8 +363,12 @@ impl<'a> Search<'a> {
                 }
                 if self.with_coordinates {
                     parts.array(2);
-                    let _sent = parts.part().decimal(&coordinate_text(place.longitude));
-                    let _sent = parts.part().decimal(&coordinate_text(place.latitude));
+                    for degrees in [place.longitude, place.latitude] {
+                        let _sent = match is_polygon {
+                            true => parts.part().decimal(&long_coordinate_text(degrees)),
+                            false => parts.part().double(degrees),
+                        };
+                    }
                 }
             }
             Ok(())

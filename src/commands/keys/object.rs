@@ -1,7 +1,6 @@
 //! OBJECT: the encoding, the use and the references of a key's value.
 
 use crate::keyspace::{Facts, Transaction};
-use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 
 use crate::commands::error::Error;
@@ -9,11 +8,8 @@ use crate::commands::facts::{Argument, Arity, Categories, Command, Group, KeyFla
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[OBJECT];
 
-/// Integers below this are shared by all keys in Redis, unless each needs to know its own use. Redis:
-/// `OBJ_SHARED_INTEGERS`, `MAXMEMORY_FLAG_NO_SHARED_INTEGERS`.
-const SHARED_INTEGERS: i64 = 10_000;
-/// The number of references that Redis reports for a shared value.
-const SHARED_REFERENCES: i64 = i32::MAX as i64;
+/// The number of references to any value: since version 8, Redis shares none either.
+pub(in crate::commands) const REFERENCES: i64 = 1;
 
 /// The facts that the subcommands share.
 const OF_KEY: Command = Command {
@@ -116,17 +112,7 @@ const OBJECT_REFCOUNT: Command = Command {
 fn refcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     match tx.facts(request.at(2)) {
         None => Ok(reply.nil()),
-        Some(facts) => Ok(reply.integer(references(tx, &facts))),
-    }
-}
-
-/// The number of references to a value that Redis would keep, if it were written now.
-pub(in crate::commands) fn references(tx: &Transaction<'_>, facts: &Facts<'_>) -> i64 {
-    let text = facts.value.content.bytes().filter(|_| encoding_name(facts) == "int");
-    let integer = text.and_then(parse_integer);
-    match integer {
-        Some(0..SHARED_INTEGERS) if !tx.evicts_by_use() => SHARED_REFERENCES,
-        _ => 1,
+        Some(_) => Ok(reply.integer(REFERENCES)),
     }
 }
 

@@ -8,7 +8,7 @@ use super::ends::{ENDS, KeysToPop, MOVED_KEYS, MoveEnds, move_between, pop};
 use crate::commands::args::last;
 use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Blocking, Categories, Command, Deprecated, Flags, Group, KeyFlags,
-    KeySpec, Result, Run, Taken, Timeout, WaitingRules,
+    KeySpec, Only, Result, Run, Taken, Timeout, WaitingRules, looks_at,
 };
 use crate::types::lists::ListEnd;
 
@@ -42,16 +42,16 @@ const BLPOP: Command = Command {
     ..LIST
 };
 
-/// Pops from the first of the keys that has a list, or only from one of them.
+/// Pops from the first of the keys that has a list, or only from some of them.
 fn pop_first<'r>(
     tx: &mut Transaction<'_>,
     request: Request<'_>,
-    only: Option<&[u8]>,
+    only: Only<'_>,
     end: ListEnd,
     mut reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
     let keys = request.from(1).take(request.len() - 2);
-    for key in keys.filter(|key| only.is_none_or(|only| only == *key)) {
+    for key in keys.filter(|key| looks_at(only, key)) {
         let popped = pop(tx, key, end, 1, reply, |mut elements, reply| {
             let element = elements.next().unwrap_or_default();
             reply.pair(|reply| reply.bulk(key), |reply| reply.bulk(element))
@@ -118,7 +118,7 @@ fn check_blmove(request: Request<'_>) -> Result<Timeout<'_>> {
 fn blmove<'r>(
     tx: &mut Transaction<'_>,
     request: Request<'_>,
-    _only: Option<&[u8]>,
+    _only: Only<'_>,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
     move_if_there(tx, request, MoveEnds::parse(request)?, reply)
@@ -202,7 +202,7 @@ const BLMPOP: Command = Command {
 fn blmpop<'r>(
     tx: &mut Transaction<'_>,
     request: Request<'_>,
-    only: Option<&[u8]>,
+    only: Only<'_>,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
     Ok(match KeysToPop::parse(request, 2)?.pop(tx, only, reply)? {

@@ -189,10 +189,7 @@ impl Search {
 
     fn set_rank(&mut self, rank: i64) -> Result<()> {
         if rank == i64::MIN {
-            // Redis 7.0 takes it for -1, by an overflow.
-            return Err(Error::fixed(
-                "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
-            ));
+            return Err(Error::HAS_NO_OPPOSITE);
         }
         let number = usize::try_from(rank.unsigned_abs()).unwrap_or(usize::MAX);
         self.from = if rank < 0 { ListEnd::Tail } else { ListEnd::Head };
@@ -301,6 +298,9 @@ const LREM: Command = Command {
 
 fn lrem(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let count = args::integer(request.at(2))?;
+    if count == i64::MIN {
+        return Err(Error::HAS_NO_OPPOSITE);
+    }
     let end = if count < 0 { ListEnd::Tail } else { ListEnd::Head };
     let count_max = match count.unsigned_abs() {
         0 => usize::MAX,
@@ -334,9 +334,10 @@ fn ltrim(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
         list.trim(positions(start, stop, list.view().len()));
         list.has_changed()
     })?;
-    // Redis reports the event even if every element stays.
+    // Redis reports the event even if every element stays, and those who watch the key hear of it.
     if has_changed == Some(false) {
         tx.event(EventClass::LIST, "ltrim", key);
+        tx.signal_written(key);
     }
     Ok(reply.ok())
 }

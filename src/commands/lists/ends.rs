@@ -9,8 +9,8 @@ use crate::types::lists::{Elements, List, ListEnd};
 use crate::commands::args::{PopFromSeveral, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result,
-    Run,
+    Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Only,
+    Result, Run, looks_at,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -242,12 +242,12 @@ impl<'a> KeysToPop<'a> {
     pub(super) fn pop<'r>(
         &self,
         tx: &mut Transaction<'_>,
-        only: Option<&[u8]>,
+        only: Only<'_>,
         mut reply: Reply<'r>,
     ) -> Result<std::result::Result<Sent, Reply<'r>>> {
         let PopFromSeveral { keys, end, count } = &self.pop;
         let keys = keys.clone().map(|at| self.request.at(at));
-        for key in keys.filter(|key| only.is_none_or(|only| only == *key)) {
+        for key in keys.filter(|key| looks_at(only, key)) {
             let popped = pop(tx, key, *end, *count, reply, |elements, reply| {
                 reply.pair(|reply| reply.bulk(key), |reply| write_elements(elements, reply))
             })?;

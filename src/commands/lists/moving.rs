@@ -10,8 +10,8 @@ use super::ends::{ENDS, MOVED_KEYS, MoveEnds, pop_event, push_event};
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Blocking, Categories, Command, Flags, Group, Result, Run, Taken, Timeout,
-    WaitingRules,
+    Argument, ArgumentKind, Arity, Blocking, Categories, Command, Flags, Group, Only, Result, Run, Taken,
+    Timeout, WaitingRules,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[BLMOVEM, LMOVEM];
@@ -109,7 +109,7 @@ const BLMOVEM: Command = Command {
 fn blmovem<'r>(
     tx: &mut Transaction<'_>,
     request: Request<'_>,
-    _only: Option<&[u8]>,
+    _only: Only<'_>,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
     let moving = Moving::parse(request, 6)?;

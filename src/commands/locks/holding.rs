@@ -13,8 +13,8 @@ use crate::values::ABSENT_KIND;
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run, Taken,
-    Timeout, WaitingRules,
+    Argument, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Only, Result, Run,
+    Taken, Timeout, WaitingRules,
 };
 use crate::commands::strings::basics::{Condition, tell_of_write};
 use crate::commands::strings::compare::delete_if;
@@ -124,7 +124,7 @@ fn expiry(tx: &Transaction<'_>, lifetime: &[u8], command: &str) -> Result<u64> {
 fn acquire<'r>(
     tx: &mut Transaction<'_>,
     request: Request<'_>,
-    served: Option<&[u8]>,
+    served: Only<'_>,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
     let Acquiring { token, lifetime, .. } = Acquiring::parse(request)?;

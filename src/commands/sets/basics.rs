@@ -39,6 +39,7 @@ const SADD: Command = Command {
 
 fn sadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let added = tx.make::<Set, _>(request.at(1), "sadd", |set| {
+        set.expect(request.at(2), request.len() - 2);
         request.from(2).filter(|member| set.insert(member)).count()
     })?;
     Ok(reply.count(added))

@@ -8,8 +8,8 @@ use super::removing::{PoppingFromSeveral, Side, pop};
 use crate::commands::args::last;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run, Taken,
-    Timeout, WaitingRules,
+    Argument, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Only, Result, Run,
+    Taken, Timeout, WaitingRules, looks_at,
 };
 use crate::types::sorted_sets::SortedSet;
 
@@ -43,16 +43,16 @@ const BZPOPMIN: Command = Command {
     ..SORTED_SET
 };
 
-/// Pops from the first of the keys that has a sorted set, or only from one of them.
+/// Pops from the first of the keys that has a sorted set, or only from some of them.
 fn pop_first<'r>(
     tx: &mut Transaction<'_>,
     request: Request<'_>,
-    only: Option<&[u8]>,
+    only: Only<'_>,
     side: Side,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
     let keys = request.from(1).take(request.len() - 2);
-    for key in keys.filter(|key| only.is_none_or(|only| only == *key)) {
+    for key in keys.filter(|key| looks_at(only, key)) {
         let popped = pop(tx, key, side, 1, |members| {
             members.first().map(|(member, score)| (member.to_vec(), *score))
         })?;
@@ -121,11 +121,11 @@ const BZMPOP: Command = Command {
 fn bzmpop<'r>(
     tx: &mut Transaction<'_>,
     request: Request<'_>,
-    only: Option<&[u8]>,
+    only: Only<'_>,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
     let popping = PoppingFromSeveral::parse(request, 2)?;
-    for key in popping.keys().filter(|key| only.is_none_or(|only| only == *key)) {
+    for key in popping.keys().filter(|key| looks_at(only, key)) {
         if tx.peek::<SortedSet>(key)?.is_some() {
             return popping.pop(tx, key, reply).map(Taken::Something);
         }

@@ -12,7 +12,7 @@ use super::budget::Budget;
 use super::wishes::Reading;
 use super::{EntryWriter, ids, no_key_or_group};
 use crate::commands::error::Error;
-use crate::commands::facts::{Result, Taken};
+use crate::commands::facts::{Only, Result, Taken, looks_at};
 
 /// The request for one stream.
 struct Part<'a> {
@@ -24,42 +24,24 @@ struct Part<'a> {
     idle_ms_min: Option<u64>,
 }
 
-/// Reads the streams of a request, or one of them for a client that waits.
+/// Reads the streams of a request, or those that have changed, for a client that waits.
 pub(super) fn read<'r>(
     tx: &mut Transaction<'_>,
     request: Request<'_>,
     is_group: bool,
-    only: Option<&[u8]>,
+    only: Only<'_>,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
-    /// The most entries that a client gets which has waited and has not said how many.
-    const COUNT_WAITED: usize = 1000;
     let mut reading = Reading::parse(request, is_group)?;
     let mut parts = Vec::new();
-    match only {
-        Some(only) => {
-            reading.has_waited = true;
-            if reading.count == 0 {
-                reading.count = reading.count_of_all.unwrap_or(COUNT_WAITED);
-            }
-            let Some((key, id)) = reading.streams(request).find(|(key, _)| *key == only) else {
-                return Ok(Taken::Nothing(reply));
-            };
-            let part = waited_part(tx, &reading, key, id)?;
-            meet(tx, &reading, key)?;
-            parts.push((key, part));
+    // All is checked before anything changes.
+    for (key, id) in reading.streams(request).filter(|(key, _)| looks_at(only, key)) {
+        let part = part(tx, &reading, key, id)?;
+        if part.as_ref().is_some_and(|part| part.is_history) {
+            // As in Redis: the streams behind it have nothing to claim.
+            reading.idle_ms_min = None;
         }
-        None => {
-            // All is checked before anything changes.
-            for (key, id) in reading.streams(request) {
-                let part = part(tx, &reading, key, id)?;
-                if part.as_ref().is_some_and(|part| part.is_history) {
-                    // As in Redis: the streams behind it have nothing to claim.
-                    reading.idle_ms_min = None;
-                }
-                parts.push((key, part));
-            }
-        }
+        parts.push((key, part));
     }
     if parts.iter().all(|(_, part)| part.is_none()) {
         for (key, _) in &parts {
@@ -68,31 +50,6 @@ pub(super) fn read<'r>(
         return Ok(Taken::Nothing(reply));
     }
     write(tx, &reading, &parts, reply).map(Taken::Something)
-}
-
-/// The error for a client that has waited for a group.
-pub(super) const GROUP_GONE: &str = "NOGROUP the consumer group this client was blocked on no longer exists";
-
-/// The part of a stream for a client that has waited. As in Redis, entries wake it even if they were deleted
-/// since.
-fn waited_part<'a>(
-    tx: &mut Transaction<'_>,
-    reading: &Reading<'_>,
-    key: &'a [u8],
-    id: &[u8],
-) -> Result<Option<Part<'a>>> {
-    let Some(stream) = tx.peek::<Stream>(key)? else { return Ok(None) };
-    let behind = match reading.group {
-        None if id == b"+" => match stream.last() {
-            Some(last) => before(last.id),
-            None => return Ok(None),
-        },
-        None => ids::parse(id)?,
-        Some((name, _)) => stream.group(name).ok_or(Error::fixed(GROUP_GONE))?.last_id,
-    };
-    let has_more = stream.last_id > behind || has_idle(tx, reading, key)?;
-    let idle_ms_min = reading.idle_ms_min;
-    Ok(has_more.then_some(Part { key, behind, is_history: false, idle_ms_min }))
 }
 
 /// The part of one stream in the reply, if it has anything at once.
@@ -202,10 +159,6 @@ fn meet(tx: &mut Transaction<'_>, reading: &Reading<'_>, key: &[u8]) -> Result<(
 /// Begins with the next stream. Redis looks its key up again, and since 7.2 it hears of the consumer whatever
 /// this one gets.
 fn reach(tx: &mut Transaction<'_>, reading: &Reading<'_>, key: &[u8]) -> Result<()> {
-    // What a client has waited for was looked up a moment ago.
-    if reading.has_waited {
-        return Ok(());
-    }
     let _ = tx.get::<Stream>(key)?;
     meet(tx, reading, key)
 }
@@ -231,7 +184,7 @@ fn write(
                 let Some(part) = part else { continue };
                 // A stream may come twice: the group has read it then.
                 let behind = match (reading.group, part.is_history) {
-                    (Some((group, _)), false) => new_of_group(tx, part.key, group, reading.has_waited)?,
+                    (Some((group, _)), false) => new_of_group(tx, part.key, group)?,
                     _ => Some(part.behind),
                 };
                 let idle = idle_entries(tx, reading, part.idle_ms_min, part.key, budget.count())?;
@@ -257,11 +210,10 @@ fn write(
 }
 
 /// The ID behind which a stream has entries that a group has not read yet, if it has.
-fn new_of_group(tx: &Transaction<'_>, key: &[u8], group: &[u8], has_waited: bool) -> Result<Option<EntryId>> {
+fn new_of_group(tx: &Transaction<'_>, key: &[u8], group: &[u8]) -> Result<Option<EntryId>> {
     let Some(stream) = tx.peek::<Stream>(key)? else { return Ok(None) };
     let Some(group) = stream.group(group) else { return Ok(None) };
-    let has_new = stream.last_id > group.last_id
-        && (has_waited || stream.last().is_some_and(|last| last.id > group.last_id));
+    let has_new = stream.last_id > group.last_id && stream.last().is_some_and(|last| last.id > group.last_id);
     Ok(has_new.then_some(group.last_id))
 }
 

@@ -101,6 +101,11 @@ impl Options {
         }
         Ok(options)
     }
+
+    /// How many entries the group has read: never more than were added to the stream.
+    fn read_of(&self, added: u64) -> Option<u64> {
+        self.entries_read.map(|read| read.min(added))
+    }
 }
 
 /// Reads how many entries a group has read: -1 if that is not known.
@@ -132,10 +137,10 @@ fn create(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
         return Err(wrong_subcommand("xgroup", request.at(1)));
     }
     let id = id_or_last(request.at(4), stream)?;
+    let read = options.read_of(stream.map_or(0, |stream| stream.entries_added));
     let is_new = match stream.is_some() {
         true => {
-            let added =
-                tx.adjust::<Stream, _>(key, |stream| stream.add_group(name, id, options.entries_read))?;
+            let added = tx.adjust::<Stream, _>(key, |stream| stream.add_group(name, id, read))?;
             let is_new = added.unwrap_or(false);
             if is_new {
                 tx.event(EventClass::STREAM, "xgroup-create", key);
@@ -144,7 +149,7 @@ fn create(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
         }
         false => tx.make::<Stream, _>(key, "xgroup-create", |stream| {
             stream.ensure_exists();
-            stream.add_group(name, id, options.entries_read)
+            stream.add_group(name, id, read)
         })?,
     };
     match is_new {
@@ -188,13 +193,14 @@ fn setid(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
         return Err(wrong_subcommand("xgroup", request.at(1)));
     }
     let key = request.at(2);
+    let read = options.read_of(tx.peek::<Stream>(key)?.map_or(0, |stream| stream.entries_added));
     // Unlike CREATE, it takes the ends of an interval, too.
     let id = match request.at(4) {
         b"-" => EntryId::ZERO,
         b"+" => EntryId::MAX,
         text => id_or_last(text, tx.peek::<Stream>(key)?)?,
     };
-    tx.adjust::<Stream, _>(key, |stream| stream.set_group(request.at(3), id, options.entries_read))?;
+    tx.adjust::<Stream, _>(key, |stream| stream.set_group(request.at(3), id, read))?;
     tx.event(EventClass::STREAM, "xgroup-setid", key);
     Ok(reply.ok())
 }

@@ -6,7 +6,7 @@ use crate::resp::{Reply, Request};
 use crate::types::streams::Stream;
 use crate::types::streams::counting::lag;
 use crate::values::tree::Ledger;
-use crate::values::tree::ledger::{Consumer, Entry, EntryId, Group as ConsumerGroup};
+use crate::values::tree::ledger::{Consumer, Entry, EntryId, Group as ConsumerGroup, Producers};
 
 use super::budget::Budget;
 use super::{EntryWriter, no_group, wrong_subcommand};
@@ -187,8 +187,9 @@ fn describe(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     };
     let mut writer = EntryWriter::default();
     reply.nested(|parts| {
-        let producers = stream.producers();
-        parts.map(if count.is_some() { 9 } else { 10 } + if producers.is_some() { 6 } else { 0 });
+        let none = Producers::default();
+        let producers = stream.producers().unwrap_or(&none);
+        parts.map(if count.is_some() { 15 } else { 16 });
         number(parts, "length", stream.len() as i64);
         number(parts, "radix-tree-keys", stream.listpacks_count() as i64);
         number(parts, "radix-tree-nodes", stream.radix_nodes() as i64);
@@ -201,14 +202,12 @@ fn describe(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
         number(parts, "entries-added", stream.entries_added as i64);
         name(parts, "recorded-first-entry-id");
         writer.id(first.unwrap_or_default(), parts);
-        if let Some(producers) = producers {
-            number(parts, "idmp-duration", producers.seconds as i64);
-            number(parts, "idmp-maxsize", producers.messages_max as i64);
-            number(parts, "pids-tracked", producers.producers_count(now_ms) as i64);
-            number(parts, "iids-tracked", producers.messages_count(now_ms) as i64);
-            number(parts, "iids-added", producers.added as i64);
-            number(parts, "iids-duplicates", producers.repeated as i64);
-        }
+        number(parts, "idmp-duration", producers.seconds as i64);
+        number(parts, "idmp-maxsize", producers.messages_max as i64);
+        number(parts, "pids-tracked", producers.producers_count(now_ms) as i64);
+        number(parts, "iids-tracked", producers.messages_count(now_ms) as i64);
+        number(parts, "iids-added", producers.added as i64);
+        number(parts, "iids-duplicates", producers.repeated as i64);
         let Some(count) = count else {
             number(parts, "groups", stream.groups().len() as i64);
             entry_if_any(parts, &mut writer, "first-entry", stream.first());

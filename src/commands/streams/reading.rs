@@ -9,11 +9,11 @@ use crate::types::streams::Stream;
 use crate::values::STREAM_KIND;
 use crate::values::tree::ledger::EntryId;
 
-use super::delivering::{GROUP_GONE, next_claim_ms, read};
+use super::delivering::{next_claim_ms, read};
 use super::wishes::Reading;
 use crate::commands::args::is_word;
 use crate::commands::facts::{
-    Argument, Arity, Blocking, Categories, Command, Flags, Gone, Group, KeyFlags, KeySpec, Run, WaitingRules,
+    Argument, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Run, WaitingRules,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XREAD, XREADGROUP];
@@ -98,7 +98,7 @@ const XREADGROUP: Command = Command {
         nothing: |reply| reply.nil_array(),
         waiting: WaitingRules {
             is_shared: true,
-            gone: Some(Gone { value: "UNBLOCKED the stream key no longer exists", group: GROUP_GONE }),
+            ends_without_value: true,
             again: Some(next_claim_ms),
             ..WaitingRules::PLAIN
         },

@@ -21,8 +21,6 @@ pub(super) struct Reading<'a> {
     /// For how long entries must have been pending that the client wants, too, in milliseconds (CLAIM).
     pub(super) idle_ms_min: Option<u64>,
     pub(super) is_acknowledged: bool,
-    /// Whether the client has waited.
-    pub(super) has_waited: bool,
     /// The position of the first key.
     pub(super) first: usize,
     pub(super) streams: usize,
@@ -38,7 +36,6 @@ impl<'a> Reading<'a> {
             timeout: Timeout::None,
             idle_ms_min: None,
             is_acknowledged: false,
-            has_waited: false,
             first: 0,
             streams: 0,
         };
@@ -67,10 +64,16 @@ impl<'a> Reading<'a> {
                 reading.bytes_max = Some(at_least_one(request.at(at), error)?);
             } else if is_word(option, "streams") && more > 0 {
                 if !more.is_multiple_of(2) {
-                    return Err(Error::fixed(
-                        "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be \
-                         specified.",
-                    ));
+                    return Err(Error::fixed(match is_group {
+                        true => {
+                            "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' \
+                             must be specified."
+                        }
+                        false => {
+                            "ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' \
+                             must be specified."
+                        }
+                    }));
                 }
                 (reading.first, reading.streams) = (at + 1, more / 2);
                 break;

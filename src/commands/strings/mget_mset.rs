@@ -1,5 +1,6 @@
 //! MGET, MSET, MSETNX and MSETEX: several strings in one atomic step.
 
+use crate::events::EventClass;
 use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types::strings::Text;
@@ -138,10 +139,10 @@ const MSETEX: Command = Command {
 fn msetex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let count = args::integer(request.at(1)).ok().and_then(|count| i32::try_from(count).ok());
     let count = count.and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
-    let count = count.ok_or(Error::fixed("ERR invalid numkeys value or out of range"))?;
+    let count = count.ok_or(Error::fixed("ERR invalid numkeys value"))?;
     let pairs_end = 2 + 2 * count;
     if pairs_end > request.len() {
-        return Err(Error::SYNTAX);
+        return Err(Error::fixed("ERR wrong number of key-value pairs"));
     }
     let (mut condition, mut expires) = (Condition::None, Expires::Never);
     let mut options = Options::new(request, pairs_end);
@@ -159,7 +160,11 @@ fn msetex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     if are_met {
         for (key, value) in keys().zip(request.from(3).step_by(2)) {
             tx.put(key, value, expiry);
-            tell_of_write(tx, key, expiry);
+            // As in Redis: the events of an expiry stand in front here, and behind in SET.
+            if let Expiry::At(_) = expiry {
+                tx.event(EventClass::GENERIC, "expire", key);
+            }
+            tell_of_write(tx, key, Expiry::Never);
         }
     }
     Ok(reply.bool(are_met))

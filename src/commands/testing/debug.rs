@@ -229,7 +229,7 @@ fn tell_object(context: &Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
     Ok(reply.simple(&format!(
         "Value at:{:p} refcount:{} encoding:{} serializedlength:{serialized} lru:{} lru_seconds_idle:{}",
         facts.value.content.bytes().map_or(std::ptr::null(), <[u8]>::as_ptr),
-        object::references(context.tx, &facts),
+        object::REFERENCES,
         object::encoding_name(&facts),
         used_at.as_secs() & 0xff_ffff,
         facts.idle.as_secs(),

@@ -6,9 +6,11 @@ pub(crate) const EVICTION_POLICIES: &[&str] = &[
     "volatile-lfu",
     "volatile-random",
     "volatile-ttl",
+    "volatile-lrm",
     "allkeys-lru",
     "allkeys-lfu",
     "allkeys-random",
+    "allkeys-lrm",
     "noeviction",
 ];
 

@@ -345,6 +345,7 @@ impl Transaction<'_> {
         change: impl FnOnce(&mut Change<'_, T>) -> R,
     ) -> Changed<R> {
         let (database, limit) = (self.database, self.keyspace.limits.of(T::FACTS.kind));
+        let written = self.keyspace.access.dates_writes().then(|| self.keyspace.access.now());
         let steps = self.wanted.journal().then(|| Recorder::of(key));
         let (spot, shard) = self.shard_mut(key);
         let table = shard.table_mut(database);
@@ -365,6 +366,9 @@ impl Transaction<'_> {
         let result = change(&mut collection);
         let Change { entry, changes, expired_fields, steps, is_emptied, second_event, remains, .. } =
             collection;
+        if let Some(now) = written.filter(|_| changes > 0) {
+            entry.set_stamp(now);
+        }
         let is_empty = is_emptied || (T::FACTS.len)(entry.content_at(now_ms)) == 0;
         let next_ms = entry.expiring().map(|fields| fields.earliest_ms());
         let is_lock = T::FACTS.kind == HASH_KIND && entry.is_lock();

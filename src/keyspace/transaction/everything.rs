@@ -240,7 +240,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         self.keyspace.follow_clock();
         self.moment.set(0);
         if self.stamp != 0 {
-            self.stamp = self.keyspace.access.now();
+            self.stamp = self.keyspace.access.read();
         }
         if self.wanted.blocked() {
             self.note_turn();

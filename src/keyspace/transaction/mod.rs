@@ -242,7 +242,7 @@ impl Keyspace {
             keyspace: self,
             database,
             held,
-            stamp: self.access.now(),
+            stamp: self.access.read(),
             moment: Cell::new(0),
             has_seen_expired: Cell::new(false),
             has_counted: Cell::new(false),

@@ -3,7 +3,6 @@
 //! A command that reads counts hits and misses, and a command that writes does not, as in Redis.
 
 use std::cell::RefCell;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Expiry, Transaction};
@@ -183,11 +182,6 @@ impl Transaction<'_> {
     /// Whether stamps count how often a key is used, rather than date its last use.
     pub fn counts_frequency(&self) -> bool {
         self.keyspace.access.counts_frequency()
-    }
-
-    /// Whether keys may be evicted by their use: with a memory limit, and LRU or LFU.
-    pub fn evicts_by_use(&self) -> bool {
-        self.keyspace.evicts_by_use.load(Ordering::Relaxed)
     }
 
     /// Up to which size a collection of a type is packed.

@@ -163,15 +163,21 @@ impl Change<'_, Hash> {
         expiring::pairs(self.packed()).find(|pair| pair.name == field)
     }
 
-    /// Writes a pair to such a hash: in its place, or at the end.
+    /// Writes a pair to such a hash. As in Redis, those that expire stand in front, the earliest first, and a
+    /// field whose moment changes moves.
     fn write_pair(&mut self, field: &[u8], value: &[u8], at_ms: Option<u64>) {
         let mut pair = Vec::with_capacity(field.len() + value.len() + 16);
         expiring::push(&mut pair, field, value, at_ms);
-        let end = self.packed().len();
-        match self.pair(field).map(|pair| pair.place) {
-            Some(place) => self.splice(place, &[&pair], 0),
-            None => self.splice(end..end, &[&pair], 1),
+        match self.pair(field).map(|pair| (pair.place, pair.at_ms)) {
+            Some((place, before_ms)) if before_ms == at_ms => return self.splice(place, &[&pair], 0),
+            Some((place, _)) => self.splice(place, &[], -1),
+            None => {}
         }
+        let is_later =
+            |other: &Pair<'_>| at_ms.is_some_and(|at_ms| other.at_ms.is_none_or(|other_ms| other_ms > at_ms));
+        let behind = expiring::pairs(self.packed()).find(is_later).map(|pair| pair.place.start);
+        let at = behind.unwrap_or(self.packed().len());
+        self.splice(at..at, &[&pair], 1);
         self.note_earliest();
     }
 

@@ -165,13 +165,13 @@ impl Attempt for Client {
         false
     }
 
-    fn attempt(&self, tx: &mut Transaction<'_>, key: &[u8], out: &mut Vec<u8>) -> Attempted {
-        let Some(element) = self.take(tx, key) else { return Attempted::Nothing };
+    fn attempt(&self, tx: &mut Transaction<'_>, keys: &[&[u8]], out: &mut Vec<u8>) -> Attempted {
+        let Some(element) = keys.iter().find_map(|key| self.take(tx, key)) else { return Attempted::Nothing };
         out.extend_from_slice(&element);
         Attempted::Served
     }
 
-    fn end_without_value(&self, _: &mut Vec<u8>) -> bool {
+    fn ends_without_value(&self) -> bool {
         false
     }
 

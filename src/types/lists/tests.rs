@@ -341,13 +341,13 @@ impl Attempt for Arc<Leaving> {
         false
     }
 
-    fn attempt(&self, _: &mut Transaction<'_>, _: &[u8], _: &mut Vec<u8>) -> Attempted {
+    fn attempt(&self, _: &mut Transaction<'_>, _: &[&[u8]], _: &mut Vec<u8>) -> Attempted {
         self.tries.fetch_add(1, Ordering::Relaxed);
         self.waiter.lock().unwrap().take().expect("it is tried once").leave();
         Attempted::Nothing
     }
 
-    fn end_without_value(&self, _: &mut Vec<u8>) -> bool {
+    fn ends_without_value(&self) -> bool {
         false
     }
 

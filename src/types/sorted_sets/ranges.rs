@@ -41,7 +41,7 @@ impl End<f64> {
             [b'(', number @ ..] => (number, true),
             _ => (text, false),
         };
-        Some(End { value: score::parse_end(number)?, is_exclusive })
+        Some(End { value: score::parse_decimal(number)?, is_exclusive })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Stream;
-use super::counting::{entries_up_to, has_gaps_from};
+use super::counting::read_with;
 use crate::keyspace::Change;
 use crate::values::Structure;
 use crate::values::tree::Ledger;
@@ -329,10 +329,7 @@ impl Change<'_, Stream> {
         let (mut last_id, mut read) = (before.last_id, before.entries_read);
         let mut has_moved = false;
         for id in ids.iter().filter(|id| **id > before.last_id) {
-            read = match read {
-                Some(read) if !has_gaps_from(stream, first, *id) => Some(read.wrapping_add(1)),
-                _ => entries_up_to(stream, first, *id),
-            };
+            read = read_with(stream, first, (last_id, read), *id);
             (last_id, has_moved) = (*id, true);
         }
         if has_moved {

@@ -73,7 +73,7 @@ fn e4_a_group_called_streams_hides_no_key() {
         "XREADGROUP GROUP STREAMS open NOACK STREAMS secret >",
         "XREAD STREAMS open secret 0 0",
     ] {
-        let refusal = "This user has no permissions to access the 'secret' key";
+        let refusal = "User alice has no permissions to access the 'secret' key";
         client.line(&format!("ACL DRYRUN alice {line}")).is(refusal);
     }
     client.line("ACL DRYRUN alice XREADGROUP GROUP STREAMS secret STREAMS open >").is_ok();

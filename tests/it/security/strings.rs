@@ -157,7 +157,7 @@ fn limited() -> (Server, Client, Client) {
     (server, admin, client)
 }
 
-const NO_KEY: &str = "NOPERM this user has no permissions to access one of the keys used as arguments";
+const NO_KEY: &str = "NOPERM No permissions to access a key";
 
 marked!(also_redis: c1_the_same_key_twice_is_written_twice);
 fn c1_the_same_key_twice_is_written_twice() {

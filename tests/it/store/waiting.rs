@@ -294,7 +294,9 @@ fn all_that_read_a_stream_get_its_entry(kind: Kind) {
     assert_eq!(entries.len(), 4);
     let mut member = wait(&other, "XREADGROUP GROUP group c BLOCK 0 STREAMS stream >");
     writer.line("DEL stream").is(1);
-    member.reply().is_error("UNBLOCKED the stream key no longer exists");
+    member
+        .reply()
+        .is_error("NOGROUP No such key 'stream' or consumer group 'group' in XREADGROUP with GROUP option");
 }
 
 fn a_front_end_that_hangs_is_passed_over(kind: Kind) {

@@ -15,7 +15,7 @@ use crate::commands::facts::Result;
 use crate::resp::number::parse_integer;
 use crate::types::lists::{List, ListView};
 use crate::types::sets::{Member, Set, SetView};
-use crate::types::sorted_sets::score::parse_weight;
+use crate::types::sorted_sets::score::parse_decimal;
 use crate::types::sorted_sets::{SortedSet, SortedSetView};
 use crate::values::{LIST_KIND, SET_KIND, SORTED_SET_KIND, Type, Value};
 
@@ -144,7 +144,7 @@ fn by_number<'t>(
 }
 
 fn weight(text: &[u8]) -> Option<f64> {
-    parse_integer(text).map(|integer| integer as f64).or_else(|| parse_weight(text))
+    parse_integer(text).map(|integer| integer as f64).or_else(|| parse_decimal(text))
 }
 
 fn by_text<'t>(mut elements: Vec<Member<'t>>, sorting: &Sorting<'_>) -> Vec<Member<'t>> {

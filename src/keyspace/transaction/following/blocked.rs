@@ -50,12 +50,11 @@ pub trait Attempt: Send + Sync {
         false
     }
 
-    /// Takes what is there, and appends the reply to `out`.
-    fn attempt(&self, tx: &mut Transaction<'_>, key: &[u8], out: &mut Vec<u8>) -> Attempted;
+    /// Takes what is there at some of its keys, which have changed, and appends the reply to `out`.
+    fn attempt(&self, tx: &mut Transaction<'_>, keys: &[&[u8]], out: &mut Vec<u8>) -> Attempted;
 
-    /// Appends the reply to `out` if the wait ends when its key has no value of this kind any more; returns
-    /// whether it does.
-    fn end_without_value(&self, out: &mut Vec<u8>) -> bool;
+    /// Whether the wait ends when its key has no value of this kind any more: the attempt then fails.
+    fn ends_without_value(&self) -> bool;
 
     /// Claims the client, to serve it. Here nothing but its keys and its time ends its wait.
     fn claim(&self) -> Claimed {
@@ -492,9 +491,12 @@ impl Transaction<'_> {
         while let Some(aftermath) = self.left.get_mut().if_any()
             && !aftermath.ready.is_empty()
         {
-            for (database, key) in take(&mut aftermath.ready) {
-                self.select(database);
-                self.serve_key(&key);
+            let ready = take(&mut aftermath.ready);
+            let changed: HashSet<(usize, &[u8])> =
+                ready.iter().map(|(database, key)| (*database, &**key)).collect();
+            for (database, key) in &ready {
+                self.select(*database);
+                self.serve_key(key, &changed);
             }
         }
         self.select(own_database);
@@ -534,7 +536,9 @@ impl Transaction<'_> {
         WaitingClients { count: waiters.len(), first }
     }
 
-    fn serve_key(&mut self, key: &[u8]) {
+    /// Serves the clients that wait for a key. As in Redis, a client looks at all of its keys that have
+    /// changed, in its own order.
+    fn serve_key(&mut self, key: &[u8], changed: &HashSet<(usize, &[u8])>) {
         let (database, mut behind) = (self.database(), None);
         loop {
             let kind = self.kind_of(key);
@@ -557,19 +561,12 @@ impl Transaction<'_> {
                 self.unblock(key, &waiter);
                 continue;
             }
-            let mut reply = Vec::new();
-            let may_serve = kind == waiter.attempt.kind();
             // A claim in vain could cost it its turn at another key.
-            if !may_serve && !waiter.attempt.end_without_value(&mut reply) {
+            if kind != waiter.attempt.kind() && !waiter.attempt.ends_without_value() {
                 continue;
             }
-            let holds_all = !may_serve || self.hold_for(&waiter);
+            let holds_all = self.hold_for(&waiter);
             if !waiter.claim() {
-                continue;
-            }
-            if !may_serve {
-                self.unblock(key, &waiter);
-                self.leave(|aftermath| aftermath.served.push(Served { waiter, reply }));
                 continue;
             }
             if !holds_all {
@@ -579,7 +576,11 @@ impl Transaction<'_> {
             }
             // It is a command of its own.
             self.begin_command();
-            match waiter.attempt.attempt(self, key, &mut reply) {
+            let keys = waiter.keys.iter().map(|own| &**own);
+            let keys: Vec<&[u8]> =
+                keys.filter(|own| *own == key || changed.contains(&(database, *own))).collect();
+            let mut reply = Vec::new();
+            match waiter.attempt.attempt(self, &keys, &mut reply) {
                 Attempted::Served => {
                     self.attribute_lock(key, &waiter);
                     self.unblock(key, &waiter);

@@ -128,6 +128,20 @@ impl Transaction<'_> {
         }
     }
 
+    /// Lets clients that watch or track a key know that it was written, although nothing has changed.
+    pub fn signal_written(&self, key: &[u8]) {
+        if !self.wanted.changes() {
+            return;
+        }
+        let (spot, shard) = self.shard(key);
+        if let Some(side_tables) = shard.side_tables() {
+            side_tables.watched.mark(spot.hash, self.database, key, true);
+        }
+        if self.wanted.tracking() {
+            self.leave_effect(Effect::Changed { key: key.into(), by_itself: false });
+        }
+    }
+
     #[cold]
     fn note_change(&self, key: &[u8], extent: Extent) {
         let (spot, shard) = self.shard(key);

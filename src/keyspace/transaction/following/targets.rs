@@ -133,11 +133,11 @@ mod tests {
             self.is_shared
         }
 
-        fn attempt(&self, _: &mut Transaction<'_>, _: &[u8], _: &mut Vec<u8>) -> Attempted {
+        fn attempt(&self, _: &mut Transaction<'_>, _: &[&[u8]], _: &mut Vec<u8>) -> Attempted {
             Attempted::Nothing
         }
 
-        fn end_without_value(&self, _: &mut Vec<u8>) -> bool {
+        fn ends_without_value(&self) -> bool {
             false
         }
 
