@@ -271,7 +271,7 @@ impl Change<'_, Set> {
     /// Chooses the form of a set that is about to get so many members, as Redis does: it goes by their number
     /// and by the first one, although the others may be in the set already.
     pub fn expect(&mut self, first: &[u8], members: usize) {
-        let (limit, is_new) = (self.limit(), self.view().len() == 0);
+        let (limit, is_new) = (self.limit(), self.view().is_empty());
         match self.view() {
             SetView::Large(_) => {}
             SetView::Integers(_) if members <= limit.integers && (!is_new || parse(first).is_some()) => {}

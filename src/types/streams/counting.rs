@@ -10,7 +10,7 @@ use crate::values::tree::ledger::{EntryId, Group};
 /// Whether an entry may have been deleted that was not in front of an ID.
 pub(crate) fn has_gaps_from(stream: &Ledger, id: EntryId) -> bool {
     let deleted = stream.max_deleted_id;
-    stream.len() > 0 && deleted != EntryId::ZERO && id <= deleted
+    !stream.is_empty() && deleted != EntryId::ZERO && id <= deleted
 }
 
 /// The number of all entries, in the life of a stream, up to an ID, if it is known. `first` is the ID of the
