@@ -72,6 +72,11 @@ const DIFFERS: &[(&str, &[&str], &str)] = &[
     ),
     ("dump", &["restore options"], "When a key was used last is not stored."),
     ("lists", &["expired events of a list"], EXPIRED),
+    (
+        "lists",
+        &["watch a list"],
+        "LTRIM that trims nothing writes nothing to the store, so clients that watch the key hear of nothing.",
+    ),
     ("newer", &["field ttl events"], EXPIRED),
     (
         "blocking",
