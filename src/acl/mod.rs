@@ -220,8 +220,8 @@ impl Users {
     }
 
     /// Replaces all users with those of a file; `default` gets its initial permissions if the file lacks it.
-    /// Returns the former users. The caller must close their connections, as Redis does, even if the file has
-    /// a user of the same name.
+    /// Returns the users that the file lacks. The caller must close their connections, and those that listen
+    /// to a channel which their user may listen to no longer.
     ///
     /// # Errors
     ///
@@ -231,16 +231,22 @@ impl Users {
         let mut by_name = self.by_name.write();
         let default = users.remove(DEFAULT).unwrap_or_else(|| Grants::everything(&self.catalog));
         self.default.replace(default, &self.catalog);
-        let users = users.into_iter().map(|(name, grants)| {
-            let user = User::new(&name, grants, &self.catalog);
-            (name.into(), Arc::new(user))
-        });
-        let users = users.chain([(DEFAULT.into(), Arc::clone(&self.default))]).collect();
-        let mut before = std::mem::replace(&mut *by_name, users);
+        let mut before = std::mem::take(&mut *by_name);
         before.remove(DEFAULT);
-        let before: Vec<_> = before.into_values().collect();
-        before.iter().for_each(|user| user.remove());
-        Ok(before)
+        for (name, grants) in users {
+            let user = match before.remove(&*name) {
+                Some(user) => {
+                    user.replace(grants, &self.catalog);
+                    user
+                }
+                None => Arc::new(User::new(&name, grants, &self.catalog)),
+            };
+            by_name.insert(name.into(), user);
+        }
+        by_name.insert(DEFAULT.into(), Arc::clone(&self.default));
+        let removed: Vec<_> = before.into_values().collect();
+        removed.iter().for_each(|user| user.remove());
+        Ok(removed)
     }
 
     /// Writes all users to a file.

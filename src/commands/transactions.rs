@@ -143,7 +143,7 @@ const DISCARD: Command = Command {
     name: "discard",
     arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
-    traits: Traits::AT_ONCE.and(Traits::GIVES_UP),
+    traits: Traits::AT_ONCE,
     summary: "Ends the transaction: drops its queued commands and stops watching keys.",
     since: "2.0.0",
     complexity: "O(N), when N is the number of queued commands",

@@ -11,12 +11,25 @@ pub trait Host {
     /// With the error's text, from its code on. Then `out` is unchanged.
     fn call(&mut self, request: Request<'_>, protocol: Protocol, out: &mut Vec<u8>) -> Result<(), Refused>;
 
-    /// Whether the client may run a command; `None` if there is no such command.
-    fn may_call(&mut self, request: Request<'_>) -> Option<bool>;
+    /// Whether the client may run a command.
+    ///
+    /// # Errors
+    ///
+    /// If nobody can run it.
+    fn may_call(&mut self, request: Request<'_>) -> Result<bool, NoCommand>;
 
     /// Notes an error in a script's reply. `is_counted` says that it is a command's error, which has been
     /// counted.
     fn note_error(&self, text: &[u8], is_counted: bool);
+}
+
+/// Why a request is that of no command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoCommand {
+    /// There is no command of its name.
+    Unknown,
+    /// It has too few or too many arguments.
+    Arity,
 }
 
 /// Why a command was not run, or failed.

@@ -34,6 +34,7 @@ use tokio::select;
 use tokio::sync::Notify;
 
 use functions::Libraries;
+pub(crate) use host::NoCommand;
 pub use host::{Host, Refused};
 pub(crate) use interpreter::Known;
 pub use interpreter::{Callable, Interpreter, Invocation};

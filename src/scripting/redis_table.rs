@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
 
+use super::host::NoCommand;
 use super::raised::Raised;
 use super::{Digest, ffi};
 use crate::resp::OwnedRequest;
@@ -179,6 +180,11 @@ fn acl_check_cmd(lua: &Lua, arguments: MultiValue) -> Result<bool> {
             ));
         }
     }
-    let may = ffi::with(|context| context.host.may_call(request.request()?)).flatten();
-    may.ok_or_else(|| Raised::reply("ERR Invalid command passed to redis.acl_check_cmd()"))
+    let may = ffi::with(|context| request.request().map(|request| context.host.may_call(request))).flatten();
+    may.unwrap_or(Err(NoCommand::Unknown)).map_err(|why| {
+        Raised::reply(match why {
+            NoCommand::Unknown => "ERR Invalid command passed to redis.acl_check_cmd()",
+            NoCommand::Arity => "ERR Wrong number of args for redis.acl_check_cmd()",
+        })
+    })
 }

@@ -76,21 +76,42 @@ fn a_script_changes_nothing_in_how_its_client_is_told() {
     let mut client = Server::start().into_client();
     client.line("HELLO 3").reply();
     client.line("SUBSCRIBE c").reply();
-    let reply =
-        client.cmd(["EVAL", "redis.call('DBSIZE') return redis.call('PUBLISH', 'c', 'm')", "0"]).reply();
-    let Reply::Push(parts) = reply else { panic!("no push, but {reply:?}") };
-    assert_eq!(Reply::Array(parts), bulks(&["message", "c", "m"]));
-    client.reply().is(1);
+    client.cmd(["EVAL", "redis.call('DBSIZE') return redis.call('PUBLISH', 'c', 'm')", "0"]).is(1);
+    is_told(&mut client);
 }
 
-marked!(also_redis: one_who_listens_to_itself_is_told_before_it_is_answered);
-fn one_who_listens_to_itself_is_told_before_it_is_answered() {
+marked!(also_redis: one_who_listens_to_itself_is_told_after_it_is_answered);
+fn one_who_listens_to_itself_is_told_after_it_is_answered() {
     let mut client = Server::start().into_client();
     client.line("HELLO 3").reply();
     client.line("SUBSCRIBE c").reply();
-    let Reply::Push(parts) = client.line("PUBLISH c m").reply() else { panic!("no push") };
-    assert_eq!(Reply::Array(parts), bulks(&["message", "c", "m"]));
+    client.line("PUBLISH c m").is(1);
+    is_told(&mut client);
+    // In a pipeline, before the next reply.
+    client.send(&[request(["PUBLISH", "c", "m"]), request(["PING"])].concat());
     client.reply().is(1);
+    is_told(&mut client);
+    client.reply().is_simple("PONG");
+    // Never between the replies of a transaction.
+    for line in ["MULTI", "PUBLISH c m", "SET k v"] {
+        client.line(line).ignored();
+    }
+    assert_eq!(client.line("EXEC").items(), [Reply::Integer(1), Reply::Simple("OK".into())]);
+    is_told(&mut client);
+    // The same holds for events of keys.
+    client.line("CONFIG SET notify-keyspace-events KA").is_ok();
+    client.line("SUBSCRIBE __keyspace@0__:k").ignored();
+    client.line("INCR n").is(1);
+    client.line("DEL k").is(1);
+    let Reply::Push(parts) = client.reply().reply() else { panic!("no push") };
+    assert_eq!(Reply::Array(parts), bulks(&["message", "__keyspace@0__:k", "del"]));
+}
+
+#[track_caller]
+fn is_told(client: &mut Client) {
+    let reply = client.reply().reply();
+    let Reply::Push(parts) = reply else { panic!("no push, but {reply:?}") };
+    assert_eq!(Reply::Array(parts), bulks(&["message", "c", "m"]));
 }
 
 marked!(also_redis: a_listener_that_does_not_read_is_cut_off_and_slows_no_other_client_down);

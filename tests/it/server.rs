@@ -17,6 +17,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use crate::client::Client;
+use crate::folder::Folder;
 use crate::marks::{self, Mark};
 use crate::tools::installed;
 
@@ -38,7 +39,13 @@ pub(crate) struct Server {
     child: Child,
     port: u16,
     output: Arc<Output>,
+    /// The folder that it was started in, if it has one of its own: gone with it.
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    folder: Option<Folder>,
 }
+
+/// How many servers were started in folders of their own.
+static SERVERS: AtomicUsize = AtomicUsize::new(0);
 
 /// What a server has printed so far.
 #[derive(Default)]
@@ -107,12 +114,16 @@ impl Server {
         if !options.contains(&"--bind") {
             arguments.extend(["--bind", "127.0.0.1"]);
         }
+        // Two servers without `dir` share no snapshot.
+        let folder = Folder::new(&format!("server-{}", SERVERS.fetch_add(1, Ordering::Relaxed)));
         let mut command = Command::new(program);
-        command.args(arguments).args(options).stdin(Stdio::null());
+        command.current_dir(folder.path()).args(arguments).args(options).stdin(Stdio::null());
         if let Some(store) = store().filter(|_| !options.contains(&"--store")) {
             command.args(["--store", &new_place(&store)]);
         }
-        Server::run(&mut command, port)
+        let mut server = Server::run(&mut command, port);
+        server.folder = Some(folder);
+        server
     }
 
     /// What a command runs, on this port, or for 0 on the one that it announces.
@@ -122,7 +133,7 @@ impl Server {
         let output = Arc::new(Output::default());
         output.collect(child.stdout.take().expect("a pipe"));
         output.collect(child.stderr.take().expect("a pipe"));
-        let mut server = Server { child, port, output };
+        let mut server = Server { child, port, output, folder: None };
         server.wait_for_output("Ready to accept connections");
         if port == 0 {
             server.port = server.announced_port();

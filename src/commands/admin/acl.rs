@@ -441,8 +441,9 @@ const ACL_LOAD: Command = Command {
 
 fn load(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     context.instance.acl_file().ok_or(NO_FILE)?;
-    let before = context.instance.load_users().map_err(|wrong| Error::text(format!("ERR {wrong}")))?;
-    close_clients(context, &before);
+    let removed = context.instance.load_users().map_err(|wrong| Error::text(format!("ERR {wrong}")))?;
+    close_clients(context, &removed);
+    close_listeners(context);
     Ok(reply.ok())
 }
 

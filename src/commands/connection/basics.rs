@@ -258,7 +258,7 @@ const QUIT: Command = Command {
         .and(Flags::FAST)
         .and(Flags::NO_AUTH)
         .and(Flags::ALLOW_BUSY),
-    traits: Traits::AT_ONCE.and(Traits::GIVES_UP).and(Traits::LISTENING).and(Traits::NEVER_STRUCK),
+    traits: Traits::AT_ONCE.and(Traits::LISTENING).and(Traits::NEVER_STRUCK),
     summary: "Closes the connection after the replies to earlier commands.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -281,7 +281,7 @@ const RESET: Command = Command {
         .and(Flags::FAST)
         .and(Flags::NO_AUTH)
         .and(Flags::ALLOW_BUSY),
-    traits: Traits::AT_ONCE.and(Traits::GIVES_UP).and(Traits::LISTENING).and(Traits::NEVER_STRUCK),
+    traits: Traits::AT_ONCE.and(Traits::LISTENING).and(Traits::NEVER_STRUCK),
     summary: "Resets the connection to the state of a new one.",
     since: "6.2.0",
     complexity: "O(1)",

@@ -270,20 +270,14 @@ impl Asked<'_> {
     }
 
     /// Makes room before a command that may need it. Refuses a command that needs memory where there is none,
-    /// an EXEC of such commands, and what a transaction would have to keep.
+    /// and an EXEC of such commands.
     #[cold]
     fn check_memory(&self) -> Result<()> {
         // A script that has been running for too long holds the shards that make_room would wait for.
         if self.instance.keyspace.is_busy() || make_room(self.instance) != Room::None || self.is_in_store() {
             return Ok(());
         }
-        let command = self.registered.command;
-        let is_refused = match &self.session.queue {
-            Some(_) if command.traits.contains(Traits::GIVES_UP) => false,
-            Some(_) if command.scope != Scope::Queue => true,
-            _ => self.does_any(|intent| intent.needs_memory),
-        };
-        if is_refused { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
+        if self.does_any(|intent| intent.needs_memory) { Err(Error::OUT_OF_MEMORY) } else { Ok(()) }
     }
 
     /// Whether the keys of the request live in a store: they take no memory here.

@@ -8,7 +8,7 @@ use crate::instance::Instance;
 use crate::keyspace::{Grouping, Transaction, complete};
 use crate::resp::{Protocol, Reply, Request, Sent};
 use crate::scripting::shebang::Flags as ScriptFlags;
-use crate::scripting::{Failure, Host, Refused};
+use crate::scripting::{Failure, Host, NoCommand, Refused};
 use crate::session::{OwnState, Session};
 use crate::statistics::commands::Usage;
 
@@ -262,9 +262,13 @@ impl Host for Bridge<'_, '_> {
         })
     }
 
-    fn may_call(&mut self, request: Request<'_>) -> Option<bool> {
-        let registered = resolve(find(&self.instance.names, request.name())?, request).ok()?;
-        Some(permission::judge(&self.session.user.grants(), registered, request).is_ok())
+    fn may_call(&mut self, request: Request<'_>) -> std::result::Result<bool, NoCommand> {
+        let found = find(&self.instance.names, request.name()).and_then(|found| resolve(found, request).ok());
+        let registered = found.ok_or(NoCommand::Unknown)?;
+        if !registered.command.arity.allows(request.len()) {
+            return Err(NoCommand::Arity);
+        }
+        Ok(permission::judge(&self.session.user.grants(), registered, request).is_ok())
     }
 
     fn note_error(&self, text: &[u8], is_counted: bool) {

@@ -48,8 +48,6 @@ flag_set! {
     Traits:
     /// Runs at once within MULTI, where other commands are queued.
     AT_ONCE = "at-once",
-    /// Gives up the client's transaction: it needs no memory even if the queue's commands do.
-    GIVES_UP = "gives-up",
     /// Allowed while the client listens to channels and speaks RESP2.
     LISTENING = "listening",
     /// A log may hold it, although it changes no data.

@@ -320,14 +320,12 @@ fn e13_a_script_has_the_rights_of_its_caller() {
     for (arguments, expected) in [
         ("'get', 'ok:1'", Reply::Integer(1)),
         ("'get', 'secret'", Reply::Null),
-        ("'get'", Reply::Integer(1)),
-        ("'get', 'ok:1', 'ok:2', 'ok:3'", Reply::Integer(1)),
         ("'config', 'get', 'x'", Reply::Integer(1)),
     ] {
         let script = format!("return redis.acl_check_cmd({arguments})");
         assert_eq!(client.cmd(["EVAL", &script, "0"]).reply(), expected, "{arguments}");
     }
-    for arguments in ["", "'nosuch'", "'config', 'nosuch'", "{}"] {
+    for arguments in ["", "'nosuch'", "'get'", "'get', 'ok:1', 'ok:2'", "'config', 'nosuch'", "{}"] {
         let script = format!("return redis.acl_check_cmd({arguments})");
         let reply = client.cmd(["EVAL", &script, "0"]).reply();
         assert!(matches!(reply, Reply::Error(_)), "{arguments}: {reply:?}");
