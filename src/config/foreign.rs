@@ -13,26 +13,23 @@ use super::bytes::parse_bytes;
 
 /// The directives that take one value.
 const ONE_VALUE: &str = "
-    active-defrag-cycle-us aof-rewrite-cpulist availability-zone bgsave-cpulist bio-cpulist
-    cluster-announce-client-ipv4 cluster-announce-client-ipv6 cluster-announce-client-port
-    cluster-announce-client-tls-port cluster-announce-human-nodename cluster-blacklist-ttl
+    active-defrag-cycle-us availability-zone cluster-announce-client-ipv4 cluster-announce-client-ipv6
+    cluster-announce-client-port cluster-announce-client-tls-port cluster-blacklist-ttl
     cluster-databases cluster-enabled cluster-manual-failover-timeout cluster-ping-interval
     cluster-slot-migration-log-max-len cluster-slot-stats-enabled debug-assert-enabled
-    dual-channel-replication-enabled enable-debug-assert events-per-io-thread extended-redis-compatibility
-    hash-seed hide-user-data-from-log import-mode io-threads-always-active list-max-ziplist-entries
-    list-max-ziplist-value locale-collate log-timestamp-format lookahead lua-enable-deprecated-api
-    lua-enable-insecure-api lua-replicate-commands max-new-connections-per-cycle
-    max-new-tls-connections-per-cycle min-io-threads-avoid-copy-reply
-    min-io-threads-value-prefetch-off min-string-size-avoid-copy-reply mptcp prefetch-batch-max-size
-    primaryauth primaryuser rdb-version-check rdma-completion-vector rdma-port rdma-rx-size
-    replica-full-sync-buffer-limit server-cpulist set-disable-deny-scripts tls-auth-clients-user
-    unixsocketgroup
+    dual-channel-replication-enabled enable-debug-assert events-per-io-thread
+    extended-redis-compatibility hash-seed import-mode io-threads-always-active io-threads-do-reads
+    list-max-ziplist-entries list-max-ziplist-value locale-collate log-timestamp-format
+    lua-enable-deprecated-api lua-enable-insecure-api lua-replicate-commands
+    min-io-threads-avoid-copy-reply min-io-threads-value-prefetch-off min-string-size-avoid-copy-reply
+    mptcp prefetch-batch-max-size primaryauth primaryuser rdb-version-check rdma-completion-vector
+    rdma-port rdma-rx-size set-disable-deny-scripts tls-auth-clients-user unixsocketgroup
 ";
 
 /// The directives that take one or more values.
 const SEVERAL_VALUES: &[&str] = &["primaryof", "rdma-bind", "replicaof", "slaveof"];
 
-/// Their defaults in Redis 7.0 and Valkey 8, where the default is known and not empty.
+/// Their defaults in Redis and Valkey, where the default is known and not empty.
 const DEFAULTS: &[(&str, &str)] = &[
     ("active-defrag-cycle-us", "500"),
     ("cluster-blacklist-ttl", "60"),
@@ -41,19 +38,16 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("enable-debug-assert", "no"),
     ("events-per-io-thread", "2"),
     ("extended-redis-compatibility", "no"),
-    ("hide-user-data-from-log", "yes"),
     ("import-mode", "no"),
     ("io-threads-always-active", "no"),
+    ("io-threads-do-reads", "no"),
     ("list-max-ziplist-entries", "512"),
     ("list-max-ziplist-value", "64"),
     ("log-timestamp-format", "legacy"),
-    ("max-new-connections-per-cycle", "10"),
-    ("max-new-tls-connections-per-cycle", "1"),
     ("mptcp", "no"),
     ("prefetch-batch-max-size", "16"),
     ("rdb-version-check", "strict"),
     ("rdma-port", "0"),
-    ("replica-full-sync-buffer-limit", "0"),
     ("replicaof", "no one"),
     ("primaryof", "no one"),
     ("slaveof", "no one"),

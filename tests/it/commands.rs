@@ -1,7 +1,7 @@
 //! The commands on strings and keys, beyond what the observed conversations hold.
 
 use crate::client::Reply;
-use crate::server::Server;
+use crate::server::{Server, is_redis};
 
 const BINARY: &[u8] = b"\0\x01\r\n\xff$-1\r\n";
 
@@ -168,7 +168,10 @@ marked!(also_redis: a_client_that_asks_for_modules_or_a_cluster_learns_that_ther
 fn a_client_that_asks_for_modules_or_a_cluster_learns_that_there_are_none() {
     let mut client = Server::start().into_client();
     let disabled = "ERR This instance has cluster support disabled";
-    client.line("MODULE LIST").is(Reply::Array(Vec::new()));
+    // Redis 8 counts its vector sets as a module.
+    if !is_redis() {
+        client.line("MODULE LIST").is(Reply::Array(Vec::new()));
+    }
     for line in ["CLUSTER INFO", "CLUSTER SLOTS", "CLUSTER MYID", "READONLY", "READWRITE", "ASKING"] {
         client.line(line).is_error(disabled);
     }

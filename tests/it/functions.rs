@@ -405,9 +405,14 @@ fn dump(client: &mut Client) -> Vec<u8> {
 marked!(also_redis: libraries_travel_between_servers);
 fn libraries_travel_between_servers() {
     let mut client = Server::start().into_client();
-    assert_eq!(dump(&mut client), b"\n\x00]\x9b\\@\x0f\x7f\xa2\xda");
+    // Redis 8 writes version 13, which older servers do not read.
+    if !is_redis() {
+        assert_eq!(dump(&mut client), b"\n\x00]\x9b\\@\x0f\x7f\xa2\xda");
+    }
     client.cmd(["FUNCTION", "LOAD", &one("a")]).is("a");
-    assert_eq!(dump(&mut client), DUMPED);
+    if !is_redis() {
+        assert_eq!(dump(&mut client), DUMPED);
+    }
     let mut other = Server::start().into_client();
     assert_eq!(restore(&mut other, DUMPED, ""), "OK");
     other.line("FCALL fa 0").is(1);

@@ -40,7 +40,6 @@ pub(crate) struct Server {
     port: u16,
     output: Arc<Output>,
     /// The folder that it was started in, if it has one of its own: gone with it.
-    #[expect(dead_code, reason = "it is there to be dropped")]
     folder: Option<Folder>,
 }
 

@@ -60,7 +60,8 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         name: "set-max-listpack-value",
         help: "Maximum size of a member of a packed set",
         default: "64",
-        kind: BYTES,
+        kind: COUNT,
+        unit: "bytes",
         origin: Origin::RedisSince("7.2"),
         ..Parameter::integer(|config| &config.set_max_listpack_value)
     },

@@ -46,10 +46,17 @@ impl Parameter {
         Parameter { is_secret: true, ..self }
     }
 
+    const fn unlike(self, difference: &'static str) -> Parameter {
+        Parameter { difference, ..self }
+    }
+
     const fn hidden(self) -> Parameter {
         Parameter { is_hidden: true, ..self }
     }
 }
+
+/// How a text differs from that of Redis.
+const UNCHECKED: &str = "Keyfast takes any text";
 
 const REPLICATION: &[Parameter] = &[
     inert("masterauth", "", Kind::Text).secret(),
@@ -67,6 +74,7 @@ const REPLICATION: &[Parameter] = &[
     inert("repl-diskless-sync-max-replicas", "0", INT),
     inert("repl-ping-replica-period", "10", INT_ABOVE_ZERO).or("repl-ping-slave-period"),
     inert("repl-timeout", "60", INT_ABOVE_ZERO),
+    inert("replica-full-sync-buffer-limit", "0", Kind::Bytes { min: 0, max: i64::MAX as u64 }),
     inert("replica-announce-ip", "", Kind::Text).or("slave-announce-ip"),
     inert("replica-announce-port", "0", PORT).or("slave-announce-port"),
     inert("replica-announced", "yes", Kind::Flag),
@@ -86,9 +94,11 @@ const CLUSTER: &[Parameter] = &[
     inert("cluster-allow-replica-migration", "yes", Kind::Flag),
     inert("cluster-announce-bus-port", "0", PORT),
     inert("cluster-announce-hostname", "", Kind::Hostname),
-    inert("cluster-announce-ip", "", Kind::Text),
+    inert("cluster-announce-human-nodename", "", Kind::Text).unlike(UNCHECKED),
+    inert("cluster-announce-ip", "", Kind::Text).unlike(UNCHECKED),
     inert("cluster-announce-port", "0", PORT),
     inert("cluster-announce-tls-port", "0", PORT),
+    inert("cluster-compatibility-sample-ratio", "0", Kind::Integer { min: 0, max: 100 }),
     inert("cluster-config-file", "nodes.conf", Kind::Path).at_start(),
     inert("cluster-enabled", "no", Kind::Flag).never(),
     inert("cluster-link-sendbuf-limit", "0", Kind::Bytes { min: 0, max: u64::MAX }),
@@ -99,6 +109,12 @@ const CLUSTER: &[Parameter] = &[
     inert("cluster-replica-no-failover", "no", Kind::Flag).or("cluster-slave-no-failover"),
     inert("cluster-replica-validity-factor", "10", INT).or("cluster-slave-validity-factor"),
     inert("cluster-require-full-coverage", "yes", Kind::Flag),
+    inert(
+        "cluster-slot-migration-handoff-max-lag-bytes",
+        "1mb",
+        Kind::Bytes { min: 0, max: i64::MAX as u64 },
+    ),
+    inert("cluster-slot-migration-write-pause-timeout", "10000", LONG),
 ];
 
 const COMPRESSION: &[Parameter] = &[inert("list-compress-depth", "0", INT)];
@@ -126,12 +142,12 @@ const FREEING: &[Parameter] = &[
 ];
 
 const FILES: &[Parameter] = &[
-    inert("aof-disable-auto-gc", "no", Kind::Flag),
+    inert("aof-disable-auto-gc", "no", Kind::Flag).hidden(),
     inert("aof-rewrite-incremental-fsync", "yes", Kind::Flag),
     inert("aof-timestamp-enabled", "no", Kind::Flag),
     inert(
         "loading-process-events-interval-bytes",
-        "2097152",
+        "524288",
         Kind::Integer { min: 1024, max: i32::MAX as i64 },
     )
     .hidden(),
@@ -157,17 +173,20 @@ const TLS: &[Parameter] = &[
 
 const PROCESS: &[Parameter] = &[
     inert("always-show-logo", "no", Kind::Flag).at_start(),
-    inert("aof_rewrite_cpulist", "", Kind::Text).at_start(),
-    inert("bgsave_cpulist", "", Kind::Text).at_start(),
-    inert("bio_cpulist", "", Kind::Text).at_start(),
+    inert("aof-rewrite-cpulist", "", Kind::Text).or("aof_rewrite_cpulist").at_start(),
+    inert("bgsave-cpulist", "", Kind::Text).or("bgsave_cpulist").at_start(),
+    inert("bio-cpulist", "", Kind::Text).or("bio_cpulist").at_start(),
     inert("crash-log-enabled", "yes", Kind::Flag),
     inert("crash-memcheck-enabled", "yes", Kind::Flag),
     inert("disable-thp", "yes", Kind::Flag).at_start(),
     inert("dynamic-hz", "yes", Kind::Flag),
     inert("enable-module-command", "no", Kind::Choice(ENABLED_FOR)).at_start(),
+    inert("hide-user-data-from-log", "no", Kind::Flag),
     inert("ignore-warnings", "", Kind::Text),
-    inert("io-threads-do-reads", "no", Kind::Flag).at_start(),
-    inert("server_cpulist", "", Kind::Text).at_start(),
+    inert("lookahead", "16", INT_ABOVE_ZERO),
+    inert("max-new-connections-per-cycle", "10", Kind::Integer { min: 1, max: 1000 }),
+    inert("max-new-tls-connections-per-cycle", "1", Kind::Integer { min: 1, max: 1000 }),
+    inert("server-cpulist", "", Kind::Text).or("server_cpulist").at_start(),
     inert("socket-mark-id", "0", Kind::Integer { min: 0, max: u32::MAX as i64 }).at_start(),
     inert("syslog-enabled", "no", Kind::Flag).at_start(),
     inert("syslog-facility", "local0", Kind::Choice(SYSLOG_FACILITIES)).at_start(),

@@ -33,7 +33,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "maxmemory-samples",
         help: "Number of keys compared to choose one to evict",
-        difference: "Keyfast takes at most 64, as later versions of Redis do: with more, other clients would wait",
         default: "5",
         kind: Kind::Integer { min: 1, max: 64 },
         unit: "keys",

@@ -9,6 +9,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "How much to log: debug logs most, warning least",
         default: "notice",
         kind: Kind::Choice(LOG_LEVELS),
+        difference: "Keyfast has no level nothing: errors are always logged",
         is_essential: true,
         owner: Owner::Process,
         ..Parameter::choice(|config| &config.loglevel)
