@@ -265,12 +265,7 @@ impl Scripting {
     }
 
     fn keep_only(&self, libraries: Libraries) {
-        self.with(|interpreter| {
-            // A function that is not listed cannot be called. If memory is too short to remove it now, it
-            // stays until the next change.
-            let _ = interpreter.loader().make_callable(libraries.names_of_functions());
-            interpreter.loader().collect();
-        });
+        self.with(|interpreter| interpreter.loader().keep_only(libraries.names_of_functions()));
         *self.libraries() = libraries;
     }
 

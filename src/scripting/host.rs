@@ -15,7 +15,7 @@ pub trait Host {
     ///
     /// # Errors
     ///
-    /// If nobody can run it.
+    /// If there is no such command.
     fn may_call(&mut self, request: Request<'_>) -> Result<bool, NoCommand>;
 
     /// Notes an error in a script's reply. `is_counted` says that it is a command's error, which has been

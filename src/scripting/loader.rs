@@ -172,6 +172,19 @@ impl Loader {
         make_callable().map_err(|error| format!("ERR {}", libraries::text_of(&error)).into())
     }
 
+    /// Makes only these functions callable, which were so before, and collects the others. Memory has no
+    /// limit meanwhile: libraries that have used up all of it must be removable. It takes some dozens of
+    /// bytes for each name.
+    pub(super) fn keep_only<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        let limit = self.lua.set_memory_limit(0);
+        // A function that is not listed cannot be called, even if this fails.
+        let _ = self.make_callable(names);
+        self.collect();
+        if let Ok(bytes) = limit {
+            let _ = self.lua.set_memory_limit(bytes);
+        }
+    }
+
     /// Collects functions that are no longer callable.
     pub(super) fn collect(&mut self) {
         self.tidy_up();

@@ -723,6 +723,10 @@ fn what_a_transaction_may_do_is_judged_when_it_is_queued_and_again_when_it_is_ex
     user.line("PING").is_simple("QUEUED");
     admin.line("ACL SETUSER u resetkeys ~other").is_ok();
     let replies = user.line("EXEC").items();
+    if is_redis() {
+        // Redis 8.6.3 looks again, but for the keys of EXEC itself, so that the command runs.
+        return;
+    }
     assert_eq!(
         replies[0],
         Reply::Error(

@@ -183,5 +183,7 @@ fn a_client_that_asks_for_modules_or_a_cluster_learns_that_there_are_none() {
     client.line("MULTI").is_ok();
     client.line("CLUSTER INFO").is_simple("QUEUED");
     client.line("MODULE LIST").is_simple("QUEUED");
-    assert_eq!(client.line("EXEC").reply().to_string(), format!("[(error) {disabled}, []]"));
+    let replies = client.line("EXEC").items();
+    assert_eq!(replies[0], Reply::Error(disabled.to_owned()));
+    assert!(is_redis() || replies[1] == Reply::Array(Vec::new()), "{}", replies[1]);
 }

@@ -148,6 +148,10 @@ fn e5_rights_that_were_taken_away_after_queueing_are_looked_at_again() {
         ("-set", "SET ok:1 x", "no permission to execute the command or subcommand"),
         ("resetchannels", "PUBLISH ok m", "no permission to access one of the channels used as arguments"),
     ] {
+        if is_redis() && rule == "resetkeys" {
+            // Redis 8.6.3 looks again, but for the keys of EXEC itself, so that the command runs.
+            continue;
+        }
         admin.line("ACL SETUSER limited reset on nopass ~ok:* &ok* +@all").is_ok();
         client.line("AUTH limited any").is_ok();
         client.line("MULTI").is_ok();
