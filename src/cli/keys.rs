@@ -117,7 +117,7 @@ pub(super) fn find_biggest(session: &mut Session, measure: Measure) -> Result<()
                 let (name, unit) = (String::from_utf8_lossy(known.name), unit(known, measure));
                 let key = shown(key);
                 say(format_args!(
-                    "[{percent:05.2}%] Biggest {name:<6} found so far '{key}' with {size} {unit}"
+                    "[{percent:05.2}%] Biggest {name:<6} found so far {key} with {size} {unit}"
                 ))?;
                 known.biggest = size;
                 known.biggest_key = Some(key);
@@ -171,7 +171,7 @@ pub(super) fn find_hot(session: &mut Session) -> Result<()> {
             looked_at.reach(sampled);
             if hottest.takes(key, counter) {
                 let key = shown(key);
-                say(format_args!("[{percent:05.2}%] Hot key '{key}' found so far with counter {counter}"))?;
+                say(format_args!("[{percent:05.2}%] Hot key {key} found so far with counter {counter}"))?;
             }
             if sampled % KEYS_BETWEEN_WORDS == 0 {
                 say(format_args!("[{percent:05.2}%] Sampled {sampled} keys so far"))?;
@@ -282,7 +282,7 @@ fn summarize(types: &[Type], sampled: u64, key_bytes: u64, measure: Measure) -> 
     for known in types {
         let (name, biggest) = (String::from_utf8_lossy(known.name), known.biggest);
         if let Some(key) = &known.biggest_key {
-            say(format_args!("Biggest {name:>6} found '{key}' has {biggest} {}", unit(known, measure)))?;
+            say(format_args!("Biggest {name:>6} found {key} has {biggest} {}", unit(known, measure)))?;
         }
     }
     say("")?;

@@ -3,7 +3,7 @@
 //! A lost connection is opened again, with the same password, database and protocol. Changes by commands
 //! (SELECT, MULTI, RESET …) are noted, for the prompt and for a new connection.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::rc::Rc;
 use std::thread;
 
@@ -339,7 +339,7 @@ impl Session {
         match &name[..] {
             b"monitor" => self.stream(Pushes::Aside),
             b"subscribe" | b"psubscribe" | b"ssubscribe" => {
-                if self.options.output != Output::Raw {
+                if self.options.output != Output::Raw && io::stdout().is_terminal() {
                     say("Reading messages... (press Ctrl-C to quit)")?;
                 }
                 self.stream(Pushes::AsReplies)

@@ -201,7 +201,6 @@ fn a_server_that_talks_nonsense_is_told_apart_from_one_that_leaves() {
         (&b""[..], "Server closed the connection"),
         (b"$3\r\nab", "Server closed the connection"),
         (b"*2\r\n:1\r\n", "Server closed the connection"),
-        (b"*4294967295\r\n:1\r\n", "Server closed the connection"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "Protocol error, got \"H\" as reply type byte"),
         (b"!5\r\nERR x\r\n", "Protocol error, got \"!\" as reply type byte"),
         (b"|1\r\n+k\r\n+v\r\n:1\r\n", "Protocol error, got \"|\" as reply type byte"),
@@ -213,6 +212,10 @@ fn a_server_that_talks_nonsense_is_told_apart_from_one_that_leaves() {
         (b"_x\r\n", "Bad nil value"),
     ] {
         told(reply, &[]).failed("", &format!("Error: {expected}\n"));
+    }
+    if !is_redis_cli() {
+        // redis-cli asks for that much memory at once.
+        told(b"*4294967295\r\n:1\r\n", &[]).failed("", "Error: Server closed the connection\n");
     }
 }
 
@@ -372,16 +375,16 @@ fn the_whole_keyspace_can_be_looked_at() {
     let ran = cli(&server, &["--bigkeys"]);
     for expected in [
         "\n# Scanning the entire keyspace to find biggest keys as well as\n",
-        "] Biggest string found so far '\"longest\"' with 3 bytes\n",
+        "] Biggest string found so far \"longest\" with 3 bytes\n",
         "\n-------- summary -------\n\nSampled 3 keys in the keyspace!\n\
-         Total key length in bytes is 10 (avg len 3.33)\n\nBiggest string found '\"longest\"' has 3 bytes\n\n",
+         Total key length in bytes is 10 (avg len 3.33)\n\nBiggest string found \"longest\" has 3 bytes\n\n",
         "\n3 strings with 6 bytes (100.00% of keys, avg size 2.00)\n",
         "\n0 zsets with 0 members (00.00% of keys, avg size 0.00)\n",
     ] {
         assert!(ran.output.contains(expected), "no {expected:?} in {}", ran.output);
     }
     let ran = cli(&server, &["--memkeys", "--pattern", "longest"]);
-    assert!(ran.output.contains("\nBiggest string found '\"longest\"' has "), "{}", ran.output);
+    assert!(ran.output.contains("\nBiggest string found \"longest\" has "), "{}", ran.output);
     let folder = std::env::temp_dir().join(format!("keyfast-eval-{}.lua", server.process_id()));
     fs::write(&folder, "return {KEYS[1], ARGV[1], ARGV[2], #ARGV}").unwrap();
     let file = folder.to_str().unwrap();
@@ -565,9 +568,7 @@ fn streams_are_printed_as_they_come() {
         let mut raw = streaming(&[protocol, "SUBSCRIBE", "channel"]);
         raw.awaits("subscribe\nchannel\n1\n");
         let mut standard = streaming(&[protocol, "--no-raw", "PSUBSCRIBE", "chan*"]);
-        standard.awaits(
-            "Reading messages... (press Ctrl-C to quit)\n1) \"psubscribe\"\n2) \"chan*\"\n3) (integer) 1\n",
-        );
+        standard.awaits("1) \"psubscribe\"\n2) \"chan*\"\n3) (integer) 1\n");
         server.client().line("PUBLISH channel hello").is(2);
         raw.awaits("message\nchannel\nhello\n");
         standard.awaits("1) \"pmessage\"\n2) \"chan*\"\n3) \"channel\"\n4) \"hello\"\n");
@@ -576,10 +577,8 @@ fn streams_are_printed_as_they_come() {
     monitor.awaits("OK\n");
     server.client().line("SET watched value").is_ok();
     monitor.awaits("\"SET\" \"watched\" \"value\"\n");
-    cli_with(&server, &["--no-raw"], b"subscribe\nping\n").printed(
-        "Reading messages... (press Ctrl-C to quit)\n\
-         (error) ERR wrong number of arguments for 'subscribe' command\nPONG\n",
-    );
+    cli_with(&server, &["--no-raw"], b"subscribe\nping\n")
+        .printed("(error) ERR wrong number of arguments for 'subscribe' command\nPONG\n");
 }
 
 marked!(also_cli: a_confirmation_answers_a_command_that_has_no_reply);
@@ -629,6 +628,11 @@ fn at_a_terminal_there_are_a_prompt_hints_and_a_history() {
     client.awaits(&format!("{place}[1]> "));
     client.types("subscribe news\r");
     client.awaits("3) (integer) 1\r\n");
+    if is_redis_cli() {
+        // It goes on to listen, with a prompt of its own.
+        fs::remove_dir_all(&home).unwrap();
+        return;
+    }
     client.types("\x03");
     client.awaits(&format!("{place}[1]> "));
     client.types("auth secret\r");
@@ -652,10 +656,12 @@ marked!(also_cli: help_comes_from_the_server);
 fn help_comes_from_the_server() {
     let server = Server::start();
     let ran = cli(&server, &["help", "client", "getname"]);
-    assert!(
-        ran.output
-            .starts_with("\r\n  \x1b[1mCLIENT GETNAME\x1b[0m \x1b[90m\x1b[0m\r\n  \x1b[33msummary:\x1b[0m ")
+    // redis-cli prints that it has no arguments as a null pointer.
+    let arguments = if is_redis_cli() { "(null)" } else { "" };
+    let begin = format!(
+        "\r\n  \x1b[1mCLIENT GETNAME\x1b[0m \x1b[90m{arguments}\x1b[0m\r\n  \x1b[33msummary:\x1b[0m "
     );
+    assert!(ran.output.starts_with(&begin), "{ran:?}");
     assert!(
         ran.output.ends_with("\x1b[33msince:\x1b[0m 2.6.9\r\n  \x1b[33mgroup:\x1b[0m connection\r\n\r\n")
     );

@@ -47,7 +47,7 @@ fn the_keys_that_are_used_most_are_found() {
         ),
         "{ran:?}"
     );
-    let found = format!("[00.00%] Hot key '\"hot\\n\"' found so far with counter {hot}\n");
+    let found = format!("[00.00%] Hot key \"hot\\n\" found so far with counter {hot}\n");
     assert!(ran.output.contains(&found), "no {found:?} in {ran:?}");
     let summary = format!(
         "\n-------- summary -------\n\nSampled 3 keys in the keyspace!\n\
