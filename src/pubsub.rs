@@ -327,8 +327,8 @@ impl PubSub {
         }
     }
 
-    /// Sends a message to all listeners of a channel, or of a sharded channel. Returns how many there are. The
-    /// client `by` whose command it is sent gets its own after its reply.
+    /// Sends a message to all listeners of a channel, or of a sharded channel. Returns how many there are. If
+    /// the client `by` has published it and listens, it gets its reply first.
     pub fn publish(&self, kind: ChannelKind, channel: &[u8], message: &[u8], by: Option<u64>) -> usize {
         self.for_receivers(kind, channel, message, |client, message| message.send_to(client, by))
     }

@@ -27,7 +27,7 @@ use crate::progress;
 
 /// The filter for each of [`LOG_LEVELS`].
 const FILTERS: [LevelFilter; LOG_LEVELS.len()] =
-    [LevelFilter::TRACE, LevelFilter::DEBUG, LevelFilter::INFO, LevelFilter::WARN];
+    [LevelFilter::TRACE, LevelFilter::DEBUG, LevelFilter::INFO, LevelFilter::WARN, LevelFilter::OFF];
 
 /// Starts logging as the parameters say. Returns a function that changes the level.
 pub(super) fn start(config: &Config) -> impl Fn(usize) + Send + Sync + use<> {

@@ -225,15 +225,20 @@ fn approach(digits: &mut [u8], mut rest: u64, width: u64, unit: u64, distance: u
     }
 }
 
-/// Prints a number in few digits, from which it can be read again.
+/// Prints a number in few digits, from which it can be read again; an integer in all of its digits.
 pub(crate) fn write_shortest(text: &mut Vec<u8>, number: f64) {
     /// Redis: the bounds of `double2ll`.
     const INTEGER_MAX: f64 = (1_i64 << 62) as f64;
-    if number.is_nan() {
-        return text.extend_from_slice(b"nan");
-    }
     if number != 0.0 && number.abs() <= INTEGER_MAX && number.trunc() == number {
         return text.extend_from_slice(itoa::Buffer::new().format(number as i64).as_bytes());
+    }
+    write_digits(text, number);
+}
+
+/// Prints a number in few digits, from which it can be read again. Redis: `fpconv_dtoa`.
+pub(crate) fn write_digits(text: &mut Vec<u8>, number: f64) {
+    if number.is_nan() {
+        return text.extend_from_slice(b"nan");
     }
     if number.is_sign_negative() {
         text.push(b'-');

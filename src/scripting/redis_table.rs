@@ -156,7 +156,7 @@ fn setresp(speaks_resp3: &AtomicBool, arguments: MultiValue) -> Result<()> {
 
 fn set_repl(arguments: MultiValue) -> Result<()> {
     if arguments.len() != 1 {
-        return Err(Raised::reply("ERR redis.set_repl() requires two arguments."));
+        return Err(Raised::reply("ERR redis.set_repl() requires one argument."));
     }
     match arguments.front() {
         Some(Value::Integer(0..=3)) => Ok(()),

@@ -306,7 +306,14 @@ fn xsetid(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
         }
         at += 2;
     }
+    let is_replay = tx.is_replay();
     let stream = tx.peek::<Stream>(key)?.ok_or(Error::NO_SUCH_KEY)?;
+    // Logs of earlier versions may have such a request.
+    if id < stream.max_deleted_id && !is_replay {
+        return Err(Error::fixed(
+            "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id",
+        ));
+    }
     if let Some(last) = stream.last() {
         if id < last.id {
             return Err(Error::fixed(

@@ -8,7 +8,16 @@
 use sha1::{Digest as _, Sha1};
 
 use crate::keyspace::{NotEverything, Transaction};
-use crate::values::Value;
+use crate::resp::shortest::write_digits;
+use crate::values::{SORTED_SET_KIND, Value};
+
+/// The digits of a score that Redis mixes into a digest.
+fn in_few_digits(score: &[u8]) -> Vec<u8> {
+    let number = std::str::from_utf8(score).ok().and_then(|score| score.parse().ok());
+    let mut text = Vec::new();
+    write_digits(&mut text, number.unwrap_or(f64::NAN));
+    text
+}
 
 /// A digest that is being made.
 #[derive(Default)]
@@ -55,6 +64,12 @@ impl Fingerprint {
         (value_type.each)(content, &mut |parts: &[&[u8]]| match parts {
             parts if value_type.is_ordered => parts.iter().for_each(|part| self.mix(part)),
             [part] => self.combine(part),
+            [member, score] if value_type.kind == SORTED_SET_KIND => {
+                let mut element = Fingerprint::default();
+                element.mix(member);
+                element.mix(&in_few_digits(score));
+                self.combine(&element.0);
+            }
             _ => {
                 let mut element = Fingerprint::default();
                 parts.iter().for_each(|part| element.mix(part));

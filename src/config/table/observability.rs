@@ -6,10 +6,9 @@ use super::words::{LOG_FORMATS, LOG_LEVELS};
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "loglevel",
-        help: "How much to log: debug logs most, warning least",
+        help: "How much to log: debug logs most, warning least, nothing nothing",
         default: "notice",
         kind: Kind::Choice(LOG_LEVELS),
-        difference: "Keyfast has no level nothing: errors are always logged",
         is_essential: true,
         owner: Owner::Process,
         ..Parameter::choice(|config| &config.loglevel)

@@ -36,7 +36,7 @@ pub(crate) const UNKNOWN_TYPES: &[&str] = &["refuse", "skip"];
 pub(crate) const SUPERVISORS: &[&str] = &["upstart", "systemd", "auto", "no"];
 
 /// The values of `loglevel`, from the most to the least talkative.
-pub(crate) const LOG_LEVELS: &[&str] = &["debug", "verbose", "notice", "warning"];
+pub(crate) const LOG_LEVELS: &[&str] = &["debug", "verbose", "notice", "warning", "nothing"];
 
 /// The words of `shutdown-on-sigint` and `shutdown-on-sigterm`.
 pub(crate) const SHUTDOWN_WORDS: &[&str] = &["default", "save", "nosave", "now", "force"];

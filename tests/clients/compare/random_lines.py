@@ -169,6 +169,8 @@ def can_be_in_store(command):
 def are_alike(command, one, other, clock_ms):
     if one == other:
         return True
+    if command[0] == "dump" and one[:1] == other[:1] == b"$":  # all but the version of the form and the checksum
+        return one[:-12] == other[:-12]
     if command[0] == "scan":  # in any order
         return sorted(one.split(b"\r\n")) == sorted(other.split(b"\r\n"))
     if command[0] in ("ttl", "pttl", "expiretime", "pexpiretime"):

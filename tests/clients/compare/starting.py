@@ -196,9 +196,8 @@ def failures():
         with folder() as where:
             ended = [fail(program, shlex.split(line), where) for program in (KEYFAST, REDIS)]
         (own_code, own), (code, redis) = ((code, comparable(complaint)) for code, complaint in ended)
-        # An unknown directive is a module's to Redis 8, which says so in its log. It has one more level of the log.
+        # An unknown directive is a module's to Redis 8, which says so in its log.
         own = own if redis else redis
-        redis = redis.replace(", warning, nothing", ", warning")
         if own.startswith("keyfast: "):
             reason = redis.strip().splitlines()[-1]
             is_unknown = reason == "Bad directive or wrong number of arguments" and "unknown option" in own

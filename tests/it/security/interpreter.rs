@@ -566,7 +566,7 @@ fn a17_calls_without_arguments_are_errors() {
         ("log", "ERR redis.log() requires two arguments or more."),
         ("setresp", "ERR redis.setresp() requires one argument."),
         ("acl_check_cmd", "ERR Please specify at least one argument for this redis lib call"),
-        ("set_repl", "ERR redis.set_repl() requires two arguments."),
+        ("set_repl", "ERR redis.set_repl() requires one argument."),
     ] {
         let found = error_of(&mut client, format!("return redis.{call}()"));
         let general = "ERR Please specify at least one argument for this redis lib call";

@@ -12,7 +12,7 @@ on_both! {
     a_client_that_waits_is_served_though_one_of_its_keys_became_something_else
     what_a_client_does_before_it_waits_is_heard_of
     fields_expire_once
-    entries_may_follow_a_deleted_one_with_a_larger_id
+    no_entry_follows_below_one_that_was_deleted
     a_group_has_read_no_more_than_the_stream_has_had
 }
 
@@ -99,19 +99,19 @@ fn fields_expire_once(kind: Kind) {
     other.line("SETNX short again").is(1);
 }
 
-fn entries_may_follow_a_deleted_one_with_a_larger_id(kind: Kind) {
+fn no_entry_follows_below_one_that_was_deleted(kind: Kind) {
     let Some((_cluster, one, other)) = pair(kind, "deleted") else { return };
     let (mut one, mut other) = (one.client(), other.client());
     one.line("XADD stream 1-1 f v").is("1-1");
     one.line("XADD stream 5-1 f v").is("5-1");
     one.line("XDEL stream 5-1").is(1);
-    // XSETID takes no notice of what was deleted.
-    one.line("XSETID stream 3-1").is_ok();
-    other.line("XADD stream 3-2 a b").is("3-2");
-    one.line("XADD stream 5-1 c d").is("5-1");
-    let entries = other.line("XRANGE stream - +").reply().to_string();
-    assert_eq!(entries, r#"[["1-1", ["f", "v"]], ["3-2", ["a", "b"]], ["5-1", ["c", "d"]]]"#);
-    other.line("XDEL stream 3-2 5-1").is(2);
+    let too_small = "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id";
+    other.line("XSETID stream 3-1").is_error(too_small);
+    one.line("XSETID stream 5-1").is_ok();
+    other.line("XADD stream 5-2 c d").is("5-2");
+    let entries = one.line("XRANGE stream - +").reply().to_string();
+    assert_eq!(entries, r#"[["1-1", ["f", "v"]], ["5-2", ["c", "d"]]]"#);
+    other.line("XDEL stream 5-2").is(1);
     one.line("XLEN stream").is(1);
 }
 
