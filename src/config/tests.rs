@@ -31,7 +31,7 @@ fn values_are_refused_in_the_words_of_redis() {
     assert_eq!(refusal("proto-max-bulk-len", "1tb"), "argument must be a memory value");
     assert_eq!(
         refusal("loglevel", "loud"),
-        "argument(s) must be one of the following: debug, verbose, notice, warning"
+        "argument(s) must be one of the following: debug, verbose, notice, warning, nothing"
     );
     assert_eq!(refusal("save", "60"), "Invalid save parameters");
     assert_eq!(refusal("dbfilename", "a/b"), "dbfilename can't be a path, just a filename");
