@@ -6,7 +6,7 @@
 //! back. What an instance without sockets needs of its host is in [`Shared`]: [`freeing`] is the thread that
 //! frees large garbage.
 
-mod freeing;
+pub(crate) mod freeing;
 pub(crate) mod rota;
 pub(crate) mod runtime;
 pub(crate) mod trimming;

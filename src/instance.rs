@@ -28,6 +28,7 @@ use crate::config::{Config, EVICTION_POLICIES, PUBSUB_DEFAULTS};
 use crate::faults::Faults;
 use crate::files::NamedFile;
 use crate::host::Shared;
+use crate::host::freeing::Freed;
 use crate::keyspace::expiry::Pace;
 use crate::keyspace::{Followers, Garbage, Keyspace, SHARDS_MAX, Shape};
 use crate::lens::Lens;
@@ -44,7 +45,7 @@ use crate::types;
 pub(crate) use delivery::Doer;
 pub(crate) use ending::{ReplyGate, Saving, Shutdown, ShutdownRequest};
 pub(crate) use loading::Replay;
-use memory::taken_bytes;
+use memory::{Exceeding, Peak, taken_bytes};
 pub(crate) use saving::NotSaved;
 pub(crate) use scratches::{Scratch, Scratches};
 pub(crate) use sleeping::Sleep;
@@ -81,6 +82,12 @@ pub struct Instance {
     pub shared: Arc<Shared>,
     /// The account of its memory, if it is not the only instance of its process.
     account: Option<Arc<Account>>,
+    /// How much of its garbage was freed in the background.
+    pub freed: Arc<Freed>,
+    /// For how long its memory has been above `maxmemory`.
+    pub exceeding: Exceeding,
+    /// When its memory reached its peak, as far as the server has looked.
+    pub peak: Peak,
     /// Its snapshots and its log.
     pub persistence: Persistence,
     /// The store in which some of its keys live, if there is one. Set before clients are let in.
@@ -211,8 +218,9 @@ impl Instance {
         let shape = Shape { shards, ..Shape::of(config.databases.size(), types::ALL) };
         let keyspace = Keyspace::new(shape, Arc::clone(&clock), Arc::clone(&followers));
         keyspace.set_hand_over(hooks.hand_over);
-        let (frees, owner) = (Arc::clone(&shared), account.clone());
-        keyspace.set_background(move |garbage| frees.freeing.take(garbage, owner.as_ref()));
+        let freed = Arc::<Freed>::default();
+        let (frees, owner, counts) = (Arc::clone(&shared), account.clone(), Arc::clone(&freed));
+        keyspace.set_background(move |garbage| frees.freeing.take(garbage, owner.as_ref(), &counts));
         let started_s = clock.since_epoch().as_secs();
         let scripting = Scripting::new(Running::new(keyspace.busy_flag(), hooks.hand_over));
         let lens = Lens::new(Arc::clone(keyspace.fencing()));
@@ -249,6 +257,9 @@ impl Instance {
             sleep: Sleep::default(),
             startup_bytes: taken_bytes(account.as_deref()),
             account,
+            freed,
+            exceeding: Exceeding::default(),
+            peak: Peak::default(),
             started: Instant::now(),
             hooks,
         };
@@ -279,7 +290,7 @@ impl Instance {
     #[cold]
     pub fn free(&self, garbage: Garbage) {
         let left = match garbage.is_for_background() {
-            true => self.shared.freeing.take(garbage, self.account.as_ref()),
+            true => self.shared.freeing.take(garbage, self.account.as_ref(), &self.freed),
             false => Some(garbage),
         };
         if left.is_some() {

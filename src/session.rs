@@ -8,7 +8,7 @@ mod pending;
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::acl::{User, Users};
 use crate::clients::{Client, LongRequest, Profile, State, Waiting};
@@ -100,6 +100,9 @@ pub struct Session {
     /// When the script of its last command ended, so that the clock need not be read again to time the
     /// command.
     pub ended: Option<Instant>,
+    /// How long its last command took until it began to wait for its keys. When the wait has ended, the
+    /// command is charged with it.
+    pub took_before_wait: Duration,
     /// The calls of its scripts that are not counted yet. Made when it is first needed.
     called: Option<Box<Called>>,
     /// The state that was last shown to other clients.
@@ -283,6 +286,7 @@ impl Session {
             logged: Own::default(),
             began: Instant::now(),
             ended: None,
+            took_before_wait: Duration::ZERO,
             called: None,
             shown: Cell::default(),
         }
@@ -301,6 +305,7 @@ impl Session {
                 .as_ref()
                 .filter(|queue| queue.running.is_none())
                 .map(|queue| queue.commands.len()),
+            watched: self.watching.len(),
         }
     }
 

@@ -14,9 +14,10 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeou
 
 use crate::clients::Leaving;
 use crate::commands::execution::client_room::limit_clients;
-use crate::commands::execution::room::{Room, make_room};
+use crate::commands::execution::room::{Room, make_room_by_tick};
 use crate::instance::Instance;
 use crate::keyspace::expiry::Sweep;
+use crate::statistics::Count;
 
 /// The interval at which rates are sampled and the clock for the use of keys advances.
 const TICK: Duration = Duration::from_millis(100);
@@ -70,8 +71,14 @@ async fn free_expired_keys(instance: Arc<Instance>) {
         let wakings = instance.sleep.wakings();
         let pace = instance.sweep_pace();
         let wait = match instance.frees_expired() {
-            true => instance
-                .charged(|| sweep.slice(&instance.keyspace, pace, |effects| instance.notify(effects, None))),
+            true => {
+                let begun = Instant::now();
+                let wait = instance.charged(|| {
+                    sweep.slice(&instance.keyspace, pace, |effects| instance.notify(effects, None))
+                });
+                instance.statistics.add(Count::SweepMicros, begun.elapsed().as_micros() as u64);
+                wait
+            }
             false => pace.rest,
         };
         if !instance.sleep.is_asleep() {
@@ -130,10 +137,11 @@ async fn keep_time(instance: Arc<Instance>) {
         instance.charged(|| {
             instance.statistics.sample_rates((now - last).as_millis() as u64);
             instance.clients.follow_clock();
+            instance.note_peak();
             limit_clients(&instance);
         });
         // If the limit was lowered, no command may come that would make room.
-        while instance.charged(|| make_room(&instance)) == Room::TooLittle {
+        while instance.charged(|| make_room_by_tick(&instance)) == Room::TooLittle {
             yield_now().await;
         }
         let sleeps = instance.charged(|| {

@@ -7,8 +7,8 @@ use crate::acl;
 use crate::excerpt::excerpt;
 use crate::resp::Request;
 
-/// One line of CLIENT LIST, with the fields of Redis 7.2 in its order, for a client that has been idle for
-/// `idle_s` seconds, or whose `request` is being executed.
+/// One line of CLIENT LIST, with the fields of Redis 7.2, and `watch`, in its order, for a client that has
+/// been idle for `idle_s` seconds, or whose `request` is being executed.
 pub(crate) fn describe(client: &Client, idle_s: u64, request: Option<Request<'_>>) -> String {
     line(client, idle_s, request, |text| String::from_utf8_lossy(text).into_owned())
 }
@@ -45,7 +45,7 @@ fn line(
     let _ = writeln!(
         line,
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={channels} \
-         psub={patterns} ssub={shard_channels} multi={} qbuf={} qbuf-free={} argv-mem={} \
+         psub={patterns} ssub={shard_channels} multi={} watch={} qbuf={} qbuf-free={} argv-mem={} \
          multi-mem={} rbs=0 rbp=0 obl={} oll={listed_pieces} omem={listed_bytes} tot-mem={} events={} cmd={} \
          user={} redir={} resp={} lib-name={} lib-ver={}",
         client.id,
@@ -57,6 +57,7 @@ fn line(
         idle_s,
         profile.state.database,
         profile.state.queued.map_or(-1, |queued| queued as i64),
+        profile.state.watched,
         input.query_bytes,
         input.query_free_bytes,
         input.argument_bytes,

@@ -47,6 +47,8 @@ pub struct Clients {
     output_limits: Arc<OutputLimits>,
     /// The memory that all clients take together.
     pub memory: Arc<ClientMemory>,
+    /// How many clients were cut off since their output exceeded a limit.
+    cut_off: Arc<AtomicU64>,
     /// The progress of client eviction (`maxmemory-clients`), while they take too much.
     pub eviction: Mutex<Eviction>,
     count: AtomicUsize,
@@ -89,6 +91,8 @@ pub struct Client {
     leaving: AtomicU8,
     waiting: AtomicU8,
     speaks_resp3: AtomicBool,
+    /// Counts the clients that are cut off.
+    cut_off: Arc<AtomicU64>,
     /// Messages and notifications that wait for it.
     mail: Mail,
     /// Wakes the task that serves it, from its first wait on.
@@ -164,6 +168,8 @@ pub struct State {
     pub subscriptions: [usize; 3],
     /// Commands queued since MULTI, if there was one.
     pub queued: Option<usize>,
+    /// Keys that it watches.
+    pub watched: usize,
 }
 
 impl Waiting {
@@ -192,6 +198,7 @@ impl Default for State {
             last_command: "NULL",
             subscriptions: [0; 3],
             queued: None,
+            watched: 0,
         }
     }
 }
@@ -207,6 +214,7 @@ impl State {
             && is_same_connection
             && self.subscriptions == other.subscriptions
             && self.queued == other.queued
+            && self.watched == other.watched
     }
 }
 
@@ -243,12 +251,24 @@ impl Clients {
             pause: Pause::default(),
             output_limits,
             memory: Arc::default(),
+            cut_off: Arc::default(),
             eviction: Mutex::default(),
             count: AtomicUsize::new(0),
             last_id: AtomicU64::new(0),
             began: Instant::now(),
             now_ms: AtomicU64::new(0),
         }
+    }
+
+    /// How many clients were cut off since their output exceeded a limit, since the start or since CONFIG
+    /// RESETSTAT.
+    pub fn cut_off(&self) -> u64 {
+        self.cut_off.load(Ordering::Relaxed)
+    }
+
+    /// Counts anew (CONFIG RESETSTAT).
+    pub fn reset_counts(&self) {
+        self.cut_off.store(0, Ordering::Relaxed);
     }
 
     /// Lets time pass for [`now_ms`](Self::now_ms).
@@ -297,6 +317,7 @@ impl Clients {
             leaving: AtomicU8::new(Leaving::Not as u8),
             waiting: AtomicU8::new(Waiting::No as u8),
             speaks_resp3: AtomicBool::new(false),
+            cut_off: Arc::clone(&self.cut_off),
             mail: Mail::new(Arc::clone(&self.output_limits)),
             task: OnceLock::new(),
         });
@@ -462,6 +483,7 @@ impl Client {
     fn overcome(&self) {
         if self.leaving() != Leaving::Now {
             tracing::warn!("Client {} closed for overcoming of output buffer limits.", self.address);
+            self.cut_off.fetch_add(1, Ordering::Relaxed);
             self.ask_to_leave(Leaving::Now);
         }
     }

@@ -75,6 +75,7 @@ fn pfadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
             let changes = add_all(&mut value, elements, bytes_max)?;
             if changes > 0 {
                 put(tx, key, &mut value);
+                tx.count_more(key, changes - 1);
             }
             changes
         }
@@ -82,6 +83,8 @@ fn pfadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
             let mut value = empty();
             let changes = 1 + add_all(&mut value, elements, bytes_max)?;
             put(tx, key, &mut value);
+            // Redis counts each element as a change, and the new key.
+            tx.count_more(key, changes - 1);
             changes
         }
     };

@@ -4,6 +4,7 @@
 //! are timed one by one. Without pipelining, a run is one command, and its time is exact. The commands that
 //! scripts call are counted with the batch, too: at its end, or before a command reads the counts.
 
+use std::mem::take;
 use std::time::{Duration, Instant};
 
 use crate::clients::Paused;
@@ -13,7 +14,7 @@ use crate::commands::facts::Scope;
 use crate::commands::facts::lookup::Registered;
 use crate::instance::Instance;
 use crate::resp::Request;
-use crate::session::Session;
+use crate::session::{Session, Wait};
 use crate::statistics::commands::{Tally, Usage};
 
 /// After a command that took longer than this, the states are checked again.
@@ -164,6 +165,12 @@ impl Meter<'_> {
     ) {
         let took = self.advance(session.ended.take().unwrap_or_else(Instant::now));
         self.took_long |= took >= LONG;
+        let took = took + take(&mut session.took_before_wait);
+        if session.wait == Some(Wait::Blocked) {
+            // As in Redis, the command counts once its wait has ended.
+            session.took_before_wait = took;
+            return;
+        }
         let measures = Measures { took, reply_bytes };
         charge(self.instance, session, registered, request, Origin::Request, measures);
     }

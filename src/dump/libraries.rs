@@ -2,7 +2,7 @@
 //! string, then the version and the checksum of all.
 
 use super::strings::{Decoder, write_string};
-use super::{Compressor, DumpError, sign, verified};
+use super::{Compressor, DumpError, content_of, sign};
 
 /// A library, in payloads and in snapshots.
 pub(crate) const LIBRARY: u8 = 245;
@@ -27,13 +27,18 @@ pub(crate) struct Libraries<'a> {
 }
 
 impl<'a> Libraries<'a> {
-    /// Reads a payload whose libraries have at most `code_bytes_max` each.
+    /// Reads a payload whose libraries have at most `code_bytes_max` each. Its checksum may be wrong unless
+    /// the caller `verifies` it.
     ///
     /// # Errors
     ///
     /// [`DumpError::VersionOrChecksum`]
-    pub(crate) fn of(payload: &'a [u8], code_bytes_max: usize) -> Result<Libraries<'a>, DumpError> {
-        Ok(Libraries { decoder: Decoder::new(verified(payload)?.0, code_bytes_max) })
+    pub(crate) fn of(
+        payload: &'a [u8],
+        code_bytes_max: usize,
+        verifies: bool,
+    ) -> Result<Libraries<'a>, DumpError> {
+        Ok(Libraries { decoder: Decoder::new(content_of(payload, verifies)?.0, code_bytes_max) })
     }
 }
 
@@ -68,7 +73,7 @@ mod tests {
     const CODE_BYTES_MAX: usize = 1 << 16;
 
     fn read(payload: &[u8]) -> Result<Vec<Vec<u8>>, &'static str> {
-        Libraries::of(payload, CODE_BYTES_MAX).expect("a right checksum").collect()
+        Libraries::of(payload, CODE_BYTES_MAX, true).expect("a right checksum").collect()
     }
 
     #[test]
@@ -103,7 +108,7 @@ mod tests {
         let long = encode_libraries([&[b'x'; CODE_BYTES_MAX + 1][..]].into_iter());
         assert_eq!(read(&long), Err("ERR Failed loading library payload"));
         for payload in [&b""[..], b"123456789", b"0123456789", &long[1..]] {
-            assert!(Libraries::of(payload, CODE_BYTES_MAX).is_err());
+            assert!(Libraries::of(payload, CODE_BYTES_MAX, true).is_err());
         }
     }
 

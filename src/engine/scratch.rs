@@ -140,7 +140,7 @@ fn run_loaded(
     session.may_not_wait = false;
     session.keys_in_store = None;
     complete(&mut out, tx.take_missed());
-    let made = changes(&tx) - before;
+    let made = changes(&tx) - before + tx.uncounted_changes();
     // A command that only reads comes across fields that have expired, too. They go once.
     let has_freed = keyspace.expired_fields() > expired_before;
     let recorded = tx.take_recorded();

@@ -4,6 +4,7 @@
 //! All other garbage is freed by the client that made it: memory is free when its command returns, as after
 //! DEL and FLUSHALL in Redis, and other threads serve the other clients of its thread meanwhile.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -19,13 +20,42 @@ const QUEUED_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub struct Freeing(OnceLock<SyncSender<Piece>>);
 
-/// Garbage, and the account that gets its memory back.
-type Piece = (Garbage, Option<Arc<Account>>);
+/// Garbage, the account that gets its memory back, and the counts of the server that it comes from.
+type Piece = (Garbage, Option<Arc<Account>>, Arc<Freed>);
+
+/// How much of a server's garbage the thread has freed.
+#[derive(Debug, Default)]
+pub struct Freed {
+    pending: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Freed {
+    /// Values that wait for the thread.
+    pub fn pending(&self) -> u64 {
+        self.pending.load(Ordering::Relaxed)
+    }
+
+    /// Values that the thread has freed, since the start or since CONFIG RESETSTAT.
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Counts anew (CONFIG RESETSTAT).
+    pub fn reset(&self) {
+        self.done.store(0, Ordering::Relaxed);
+    }
+}
 
 impl Freeing {
     /// Passes garbage to the thread, with the account on which it was taken, if there is one. Returns the
     /// garbage if the thread has too much to do, or cannot start.
-    pub fn take(&self, garbage: Garbage, account: Option<&Arc<Account>>) -> Option<Garbage> {
+    pub fn take(
+        &self,
+        garbage: Garbage,
+        account: Option<&Arc<Account>>,
+        counts: &Arc<Freed>,
+    ) -> Option<Garbage> {
         let queue = self.0.get_or_init(|| {
             let (queue, pieces) = sync_channel(QUEUED_MAX);
             let free = move || pieces.into_iter().for_each(free);
@@ -33,13 +63,21 @@ impl Freeing {
             let _ = thread::Builder::new().name("free".to_owned()).spawn(free);
             queue
         });
-        match queue.try_send((garbage, account.cloned())) {
+        let values = garbage.values();
+        counts.pending.fetch_add(values, Ordering::Relaxed);
+        match queue.try_send((garbage, account.cloned(), Arc::clone(counts))) {
             Ok(()) => None,
-            Err(TrySendError::Full((garbage, _)) | TrySendError::Disconnected((garbage, _))) => Some(garbage),
+            Err(TrySendError::Full((garbage, ..)) | TrySendError::Disconnected((garbage, ..))) => {
+                counts.pending.fetch_sub(values, Ordering::Relaxed);
+                Some(garbage)
+            }
         }
     }
 }
 
-fn free((garbage, account): Piece) {
+fn free((garbage, account, counts): Piece) {
+    let values = garbage.values();
     charged(account.as_deref(), || drop(garbage));
+    counts.done.fetch_add(values, Ordering::Relaxed);
+    counts.pending.fetch_sub(values, Ordering::Relaxed);
 }

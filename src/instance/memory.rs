@@ -9,6 +9,11 @@
 //! the instance for which it was made: a buffer, a compiled pattern. Tables that all instances share count
 //! for none if the host has made them before.
 
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
 use super::Instance;
 use crate::allocator::{self, Account, charged};
 use crate::resident::system_bytes;
@@ -16,7 +21,66 @@ use crate::resident::system_bytes;
 /// Without a limit of their own, the replies of long requests may take this part of the machine's memory.
 const LONG_REPLIES_PART: usize = 4;
 
+/// When the memory in use reached its peak, as far as the server has looked: each tick, and for INFO.
+#[derive(Debug, Default)]
+pub struct Peak {
+    bytes: AtomicUsize,
+    at_s: AtomicU64,
+}
+
+/// For how long memory has been above `maxmemory`, and eviction could not change it.
+#[derive(Debug, Default)]
+pub struct Exceeding(Mutex<Exceeded>);
+
+/// For how long memory was above `maxmemory`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Exceeded {
+    /// When it last began; `None` if it is over.
+    began: Option<Instant>,
+    /// How long it has been since then.
+    pub current: Duration,
+    /// How long all together, since the start or since CONFIG RESETSTAT.
+    pub total: Duration,
+}
+
+impl Exceeding {
+    /// Notes whether eviction has left memory above `maxmemory`.
+    pub fn note(&self, is_above: bool) {
+        let mut exceeded = self.0.lock();
+        match exceeded.began {
+            None if is_above => exceeded.began = Some(Instant::now()),
+            Some(began) if !is_above => {
+                exceeded.total += began.elapsed();
+                exceeded.began = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// For how long memory was above it.
+    pub fn report(&self) -> Exceeded {
+        let exceeded = *self.0.lock();
+        let current = exceeded.began.map_or(Duration::ZERO, |began| began.elapsed());
+        Exceeded { current, total: exceeded.total + current, ..exceeded }
+    }
+
+    /// Counts anew (CONFIG RESETSTAT).
+    pub fn reset(&self) {
+        *self.0.lock() = Exceeded::default();
+    }
+}
+
 impl Instance {
+    /// Looks at the peak of the memory in use; returns when it was reached, in seconds since 1970: INFO's
+    /// `used_memory_peak_time`.
+    pub fn note_peak(&self) -> u64 {
+        let bytes = self.peak_memory();
+        if self.peak.bytes.fetch_max(bytes, Ordering::Relaxed) < bytes {
+            self.peak.at_s.store(self.clock.since_epoch().as_secs(), Ordering::Relaxed);
+        }
+        self.peak.at_s.load(Ordering::Relaxed)
+    }
+
     /// Bytes in use, without those of the interpreter: INFO's `used_memory`.
     pub fn used_memory(&self) -> usize {
         self.taken_bytes().saturating_sub(self.scripting.bytes())

@@ -16,6 +16,7 @@ use crate::persistence::{
     Changes, Conflicts, Destination, Ended, Job, Loaded, Purpose, Reading, Running, SnapshotPlan, Target,
     load, tidy_up_after_the_dead, verify,
 };
+use crate::scripting::functions::Policy;
 
 /// Why nothing was saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,7 +232,7 @@ impl Instance {
     /// How files are read, as the parameters say.
     pub(super) fn reading(&self) -> Reading {
         Reading {
-            verifies: self.config.rdbchecksum.get(),
+            verifies: self.config.rdbchecksum.get() && !self.keyspace.skips_checksums(),
             skips_foreign: UNKNOWN_TYPES[self.config.unknown_types.get()] == "skip",
         }
     }
@@ -245,18 +246,16 @@ impl Instance {
         if codes.is_empty() {
             return Ok(());
         }
-        let loaded = self.scripting.load_libraries(codes);
-        // A script chooses the text of its error, which must become one line.
-        loaded.map_err(|why| String::from_utf8_lossy(&why).replace(|c: char| c.is_control(), " "))
+        one_line(self.scripting.load_libraries(codes))
     }
 
-    /// Replaces the data by those of the last snapshot, or adds the snapshot to them (DEBUG RELOAD).
-    /// Libraries stay as they are.
+    /// Replaces the data and libraries by those of the last snapshot, or adds the snapshot to them (DEBUG
+    /// RELOAD). The caller has the turn of scripts.
     ///
     /// # Errors
     ///
-    /// If there is no readable snapshot, or if one of its keys is already there. In the second case the keys
-    /// before it were loaded.
+    /// If there is no readable snapshot, or if one of its keys or libraries is already there. In the second
+    /// case the keys before it were loaded.
     pub fn reload(
         &self,
         tx: &mut Everything<&mut Transaction<'_>>,
@@ -271,9 +270,18 @@ impl Instance {
             tx.flush_all();
         }
         let running = self.begin_loading(bytes_of(&path));
-        let loaded = load(&path, reading, conflicts, &running, tx, |_| ())?;
+        let mut libraries = Vec::new();
+        let loaded = load(&path, reading, conflicts, &running, tx, |code| libraries.push(code.to_vec()))?;
         self.note_loaded(loaded.unwrap_or_default(), tx);
-        Ok(())
+        let policy = match conflicts {
+            _ if flushes => Policy::Flush,
+            Conflicts::Replaced => Policy::Replace,
+            Conflicts::Refused => Policy::Append,
+        };
+        if libraries.is_empty() && !flushes {
+            return Ok(());
+        }
+        one_line(self.scripting.restore_libraries(libraries.into_iter().map(Ok), policy))
     }
 
     /// The number of changes of the data.
@@ -296,6 +304,11 @@ impl Instance {
         self.keyspace.fencing().go_beyond(loaded.fencing);
         self.persistence.note_loaded(loaded, self.changes(tx));
     }
+}
+
+/// The result of loading libraries. A script chooses the text of its error, which must become one line.
+fn one_line(loaded: Result<(), Vec<u8>>) -> Result<(), String> {
+    loaded.map_err(|why| String::from_utf8_lossy(&why).replace(|c: char| c.is_control(), " "))
 }
 
 /// The length of a file; 0 if there is none, or it has none.

@@ -42,6 +42,7 @@ impl Scratches {
         let _ = scratch.clock.set(now_ms);
         let keyspace = &scratch.keyspace;
         keyspace.set_compresses_dumps(false);
+        keyspace.set_skips_checksums(instance.keyspace.skips_checksums());
         keyspace.set_value_bytes_max(instance.config.proto_max_bulk_len.size());
         for facts in types::ALL {
             keyspace.limits().set(facts.kind, instance.keyspace.limits().of(facts.kind));

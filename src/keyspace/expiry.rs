@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::Keyspace;
 use super::store::shard::SweepScope;
-use super::transaction::following::losses::DatabaseKey;
+use super::transaction::following::losses::{DatabaseKey, Loss};
 use super::transaction::following::news::Effect;
 use super::transaction::{Held, Transaction};
 
@@ -151,9 +151,10 @@ fn free_fields(
     let number = keyspace.shard_of(keyspace.hash(key));
     let shard = keyspace.lock_soon(number)?;
     let mut tx = keyspace.transaction(database, Held::Many(vec![(number, shard)]));
-    let has_more = tx.free_fields(key);
+    let freed = tx.free_fields(key);
+    keyspace.losses.count_swept(Loss::SomeFieldsExpired(freed.count));
     end(tx, keyspace, notify);
-    Some(has_more)
+    Some(freed.has_more)
 }
 
 /// Ends a transaction that no client has begun.

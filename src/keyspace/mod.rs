@@ -145,6 +145,8 @@ pub struct Keyspace {
     value_bytes_max: AtomicUsize,
     /// Whether DUMP compresses long strings.
     compresses_dumps: AtomicBool,
+    /// Whether payloads and files are read whatever their checksums are.
+    skips_checksums: AtomicBool,
 }
 
 impl Keyspace {
@@ -185,6 +187,7 @@ impl Keyspace {
             limits: Limits::default(),
             value_bytes_max: AtomicUsize::new(usize::MAX),
             compresses_dumps: AtomicBool::new(true),
+            skips_checksums: AtomicBool::new(false),
         }
     }
 
@@ -230,6 +233,17 @@ impl Keyspace {
     /// Whether DUMP compresses long strings.
     pub fn compresses_dumps(&self) -> bool {
         self.compresses_dumps.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether payloads and files are read whatever their checksums are (DEBUG
+    /// SET-SKIP-CHECKSUM-VALIDATION).
+    pub fn set_skips_checksums(&self, is_on: bool) {
+        self.skips_checksums.store(is_on, Ordering::Relaxed);
+    }
+
+    /// Whether payloads and files are read whatever their checksums are.
+    pub fn skips_checksums(&self) -> bool {
+        self.skips_checksums.load(Ordering::Relaxed)
     }
 
     /// Sets how a thread that is about to wait for a shard lets other threads serve its clients.

@@ -41,10 +41,23 @@ pub struct Totals {
     pub sizes: Vec<DatabaseSize>,
     /// How often keys were written or deleted.
     pub changes: u64,
+    /// The keys that clients follow.
+    pub followed: FollowedKeys,
     /// Locks that were taken and are not followed.
     pub unfollowed_locks: u64,
     /// Attempts to take a lock that failed and were not reported to the lens.
     pub refused_unseen: u64,
+}
+
+/// How many keys clients watch or wait for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FollowedKeys {
+    /// Keys that are watched (WATCH).
+    pub watched: usize,
+    /// Keys for which clients wait.
+    pub blocking: usize,
+    /// Those of them with a client whose wait ends when the key is deleted.
+    pub blocking_on_absence: usize,
 }
 
 impl Totals {
@@ -61,6 +74,12 @@ impl Totals {
         self.counters.misses += shard.misses.get();
         self.changes += shard.changes;
         self.unfollowed_locks += shard.unfollowed;
+        if let Some(side_tables) = shard.side_tables() {
+            self.followed.watched += side_tables.watched.len();
+            let (blocking, on_absence) = side_tables.blocked.count();
+            self.followed.blocking += blocking;
+            self.followed.blocking_on_absence += on_absence;
+        }
         for (database, sum) in self.sizes.iter_mut().enumerate() {
             let Some(table) = shard.table(database) else { break };
             sum.add(table.size());
@@ -117,6 +136,8 @@ impl Keyspace {
             expired: self.losses.expired(),
             expired_fields: self.losses.expired_fields(),
             evicted: self.losses.evicted(),
+            swept: self.losses.swept(),
+            swept_fields: self.losses.swept_fields(),
             ..KeyspaceCounters::default()
         };
         self.reads_of_copies.add_to(&mut counters);

@@ -74,6 +74,7 @@ struct State {
     last_took: Option<Duration>,
     last_preserved_bytes: usize,
     saves: u64,
+    failures: u64,
     loaded: Loaded,
 }
 
@@ -114,6 +115,8 @@ pub struct Report {
     pub last_preserved_bytes: usize,
     /// How many snapshots have begun.
     pub saves: u64,
+    /// How many background snapshots in a row have failed.
+    pub failures: u64,
     /// What was loaded at start.
     pub loaded: Loaded,
 }
@@ -148,6 +151,7 @@ impl Persistence {
                 last_took: None,
                 last_preserved_bytes: 0,
                 saves: 0,
+                failures: 0,
                 loaded: Loaded::default(),
             }),
             has_failed: AtomicBool::new(false),
@@ -263,8 +267,14 @@ impl Persistence {
         }
         // The result is set first, so that a client that sees the snapshot ended also sees its result.
         match &ended {
-            Ended::Saved => self.has_failed.store(false, Ordering::Relaxed),
-            Ended::Failed if is_in_background => self.has_failed.store(true, Ordering::Relaxed),
+            Ended::Saved => {
+                state.failures = 0;
+                self.has_failed.store(false, Ordering::Relaxed);
+            }
+            Ended::Failed if is_in_background => {
+                state.failures += 1;
+                self.has_failed.store(true, Ordering::Relaxed);
+            }
             Ended::Failed | Ended::Abandoned => {}
         }
         drop(state);
@@ -387,6 +397,7 @@ impl Persistence {
             last_took: state.last_took,
             last_preserved_bytes: state.last_preserved_bytes,
             saves: state.saves,
+            failures: state.failures,
             loaded: state.loaded,
         }
     }

@@ -52,6 +52,8 @@ pub struct Interpreter {
     /// The same by text, so that EVAL need not compute the digest of a cached script. The digest took a
     /// quarter of the instructions of a lock's release, on a processor without instructions for SHA-1.
     texts: HashMap<Arc<[u8]>, Known, RandomState>,
+    /// How many of them were forgotten, as there were too many.
+    forgotten: u64,
     /// The scripts that EVAL has cached, oldest first.
     passing: VecDeque<Digest>,
     /// Bytes of their texts.
@@ -166,6 +168,7 @@ impl Interpreter {
             compiled: world.compiled,
             scripts: HashMap::default(),
             texts: HashMap::default(),
+            forgotten: 0,
             passing: VecDeque::new(),
             passing_bytes: 0,
             vacant: Vec::new(),
@@ -248,6 +251,11 @@ impl Interpreter {
         Ok(known)
     }
 
+    /// How many scripts of EVAL were forgotten, as there were too many.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
     /// Removes the oldest scripts of EVAL, if there are too many.
     fn forget_eldest(&mut self) {
         while self.passing.len() > PASSING_MAX || self.passing_bytes > PASSING_BYTES_MAX {
@@ -260,6 +268,7 @@ impl Interpreter {
                 self.texts.remove(&text);
                 let _ = self.compiled.raw_set(place, Value::Nil);
                 self.vacant.push(place);
+                self.forgotten += 1;
             }
         }
     }

@@ -25,7 +25,7 @@ pub(crate) mod shebang;
 mod values;
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -53,6 +53,8 @@ pub struct Scripting {
     bytes: AtomicUsize,
     /// The usage when it was last measured.
     usage: Mutex<Usage>,
+    /// How many scripts had been forgotten when counting began anew.
+    forgotten_before: AtomicU64,
     /// Changed only by the thread that has the turn.
     libraries: Mutex<Libraries>,
     /// What other threads may know of the running script.
@@ -68,6 +70,8 @@ pub struct Usage {
     pub scripts: usize,
     /// Bytes of their texts.
     pub script_bytes: usize,
+    /// How many scripts of EVAL were forgotten, as there were too many.
+    pub forgotten: u64,
 }
 
 /// The turn to run scripts: a lock that is held until this is dropped.
@@ -110,6 +114,7 @@ impl Scripting {
             interpreter: Mutex::default(),
             bytes: AtomicUsize::new(0),
             usage: Mutex::default(),
+            forgotten_before: AtomicU64::new(0),
             libraries: Mutex::default(),
             running,
         }
@@ -207,10 +212,21 @@ impl Scripting {
         if let Some(interpreter) = self.interpreter.try_lock() {
             *usage = interpreter.as_ref().map_or_else(Usage::default, |interpreter| {
                 let (scripts, script_bytes) = interpreter.scripts();
-                Usage { bytes: interpreter.bytes(), scripts, script_bytes }
+                let (bytes, forgotten) = (interpreter.bytes(), interpreter.forgotten());
+                Usage { bytes, scripts, script_bytes, forgotten }
             });
         }
         *usage
+    }
+
+    /// How many scripts of EVAL were forgotten since the start, or since CONFIG RESETSTAT.
+    pub fn forgotten(&self) -> u64 {
+        self.usage().forgotten.saturating_sub(self.forgotten_before.load(Ordering::Relaxed))
+    }
+
+    /// Counts anew (CONFIG RESETSTAT).
+    pub fn reset_counts(&self) {
+        self.forgotten_before.store(self.usage().forgotten, Ordering::Relaxed);
     }
 }
 

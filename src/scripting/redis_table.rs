@@ -114,17 +114,17 @@ fn field(lua: &Lua, name: &str, value: Option<&[u8]>) -> Result<Table> {
     Ok(table)
 }
 
-fn only_text(lua: &Lua, arguments: &MultiValue) -> Result<Option<Vec<u8>>> {
+/// The only argument, if it is a string. As in Redis, a number is none here.
+fn only_text(arguments: &MultiValue) -> Option<Vec<u8>> {
     match (arguments.len(), arguments.front()) {
-        (1, Some(Value::String(text))) => Ok(Some(text.as_bytes().to_vec())),
-        (1, value) => Ok(text(lua, value)?.map(|text| text.as_bytes().to_vec())),
-        _ => Ok(None),
+        (1, Some(Value::String(text))) => Some(text.as_bytes().to_vec()),
+        _ => None,
     }
 }
 
 /// A text of one word is a message without a code: it gets one.
 fn error_reply(lua: &Lua, arguments: MultiValue) -> Result<Table> {
-    let Some(text) = only_text(lua, &arguments)? else { return field(lua, "err", None) };
+    let Some(text) = only_text(&arguments) else { return field(lua, "err", None) };
     let text = text.strip_prefix(b"-").unwrap_or(&text);
     let text = text.strip_suffix(b"\r\n").unwrap_or(text);
     match text.contains(&b' ') {
@@ -134,7 +134,7 @@ fn error_reply(lua: &Lua, arguments: MultiValue) -> Result<Table> {
 }
 
 fn status_reply(lua: &Lua, arguments: MultiValue) -> Result<Table> {
-    let text = only_text(lua, &arguments)?;
+    let text = only_text(&arguments);
     field(lua, "ok", text.as_deref())
 }
 

@@ -1,6 +1,7 @@
 //! A client's conversation with the server, without the socket: bytes go in, requests are executed, replies
 //! come out.
 
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,6 +9,9 @@ use bytes::BytesMut;
 
 use crate::allocator;
 use crate::clients::Input;
+use crate::commands::execution::origin::Origin;
+use crate::commands::execution::traces::{Measures, charge};
+use crate::commands::facts::lookup::{find, resolve};
 use crate::dispatch::meter::Meter;
 use crate::dispatch::{execute, set_off};
 use crate::faults::Delay;
@@ -16,6 +20,8 @@ use crate::keyspace::Waiter;
 use crate::resp::ProtocolError;
 use crate::resp::reply::write_error;
 use crate::session::{Contention, Replies, Session, Wait};
+use crate::statistics::Count;
+use crate::statistics::commands::Usage;
 
 use super::buffers;
 use super::intake::Intake;
@@ -107,6 +113,7 @@ impl Conversation {
         let is_within = total <= self.instance.config.client_query_buffer_limit.size()
             && (total <= UNAUTHENTICATED_INPUT_BYTES_MAX || is_known());
         if !is_within {
+            self.instance.statistics.add(Count::QueriesTooLong, 1);
             tracing::warn!(
                 "Closing client that reached max query buffer length: {} at {} bytes",
                 self.session.client.address,
@@ -160,6 +167,26 @@ impl Conversation {
         self.session.resumed = self.session.blocked.take();
         if let Some(intake) = &mut self.intake {
             intake.done -= 1;
+        }
+    }
+
+    /// Counts the last request, whose wait has ended, with the end of its reply: an error counts as a failure.
+    /// If it waited for its keys, it has not been charged yet.
+    #[cold]
+    pub(super) fn end_waiting(&mut self, has_waited_for_keys: bool, reply: &[u8]) {
+        let Conversation { instance, session, intake, .. } = self;
+        let took = take(&mut session.took_before_wait);
+        let Some(intake) = intake.as_deref().filter(|intake| intake.done > 0) else { return };
+        let Some(request) = intake.reader.requests(&intake.input, intake.done - 1).next() else { return };
+        let registered = find(&instance.names, request.name());
+        let Some(registered) = registered.and_then(|found| resolve(found, request).ok()) else { return };
+        if has_waited_for_keys {
+            let measures = Measures { took, reply_bytes: reply.len() };
+            charge(instance, session, registered, request, Origin::Request, measures);
+        }
+        if let Some(error) = reply.strip_prefix(b"-") {
+            instance.statistics.add_usage(registered.number, Usage { failed: 1, ..Usage::default() });
+            instance.statistics.errors.count(error.trim_ascii_end());
         }
     }
 

@@ -412,6 +412,7 @@ impl<C: Carrier> Runner<C> {
             drop(place);
             return self.leave_answered().await;
         }
+        let has_waited_for_keys = place.is_some();
         match self.end_wait(place).await {
             Outcome::GivenUp => {}
             Outcome::Again => {
@@ -419,8 +420,10 @@ impl<C: Carrier> Runner<C> {
                 return Ok(());
             }
             Outcome::Served(served, logged) => {
-                let Conversation { session, output, .. } = &mut self.conversation;
+                let session = &mut self.conversation.session;
                 session.logged.end = session.logged.end.max(logged);
+                self.conversation.end_waiting(has_waited_for_keys, &served);
+                let output = &mut self.conversation.output;
                 if !last_reply.is_empty() {
                     output.extend_from_slice(&served);
                 }
@@ -433,12 +436,20 @@ impl<C: Carrier> Runner<C> {
             let reply = Reply::new(&mut last_reply, session.protocol);
             let _sent = tell_durability(instance, session, reply);
         }
-        match client.replace_waiting(Waiting::No) {
-            // Unless the client wants no reply, or a fault has dropped it.
-            Waiting::Failed if !last_reply.is_empty() => {
-                write_error(&mut self.conversation.output, Error::UNBLOCKED.as_bytes())
+        let mut error = Vec::new();
+        let ending = match client.replace_waiting(Waiting::No) {
+            Waiting::Failed => {
+                write_error(&mut error, Error::UNBLOCKED.as_bytes());
+                &error
             }
-            _ => self.conversation.output.extend_from_slice(&last_reply),
+            _ => &last_reply,
+        };
+        if has_waited_for_keys || !error.is_empty() {
+            self.conversation.end_waiting(has_waited_for_keys, ending);
+        }
+        // Unless the client wants no reply, or a fault has dropped it.
+        if !last_reply.is_empty() {
+            self.conversation.output.extend_from_slice(ending);
         }
         Ok(())
     }

@@ -46,9 +46,13 @@ pub enum Count {
     ClientsEvicted,
     /// Requests that were struck by a fault.
     Faults,
+    /// Clients that were disconnected since they had sent more than `client-query-buffer-limit`.
+    QueriesTooLong,
+    /// Microseconds of the sweep for expired keys.
+    SweepMicros,
 }
 
-const COUNTS: usize = Count::Faults as usize + 1;
+const COUNTS: usize = Count::SweepMicros as usize + 1;
 
 /// All that is counted and noted; what happens to keys is counted in the keyspace's shards.
 #[derive(Debug)]

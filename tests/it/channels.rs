@@ -307,6 +307,92 @@ fn every_command_tells_of_what_it_did() {
     }
 }
 
+/// Writes keys that have expired and that nothing has freed, and listens to events. `DEBUG SET-ACTIVE-EXPIRE`
+/// is 0.
+fn listen_to_expired(server: &Server, client: &mut Client, keys: &[&str]) -> Client {
+    let mut listener = server.client();
+    for key in keys {
+        client.line(&format!("SET {key} 1 PX 1")).is_ok();
+    }
+    let time = |client: &mut Client| client.line("TIME").items()[1].to_string();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(2) {
+        time(client);
+    }
+    listener.line("CONFIG SET notify-keyspace-events AEm").is_ok();
+    listener.line("PSUBSCRIBE __keyevent*").reply();
+    listener
+}
+
+/// The events of a listener until now, as `event key`. Then it stops.
+fn events_until_now(listener: &mut Client, client: &mut Client) -> Vec<String> {
+    client.line("PUBLISH __keyevent:end x").is(1);
+    let mut events = Vec::new();
+    loop {
+        let parts: Vec<String> = listener.reply().items().iter().map(ToString::to_string).collect();
+        let [.., channel, key] = &parts[..] else { panic!("{parts:?}") };
+        match channel.trim_matches('"').rsplit(':').next() {
+            Some("end") => break,
+            name => events.push(format!("{} {}", name.unwrap_or_default(), key.trim_matches('"'))),
+        }
+    }
+    listener.line("PUNSUBSCRIBE").ignored();
+    client.cmd(["CONFIG", "SET", "notify-keyspace-events", ""]).is_ok();
+    events
+}
+
+marked!(also_redis: a_key_that_is_found_expired_is_freed_before_the_command_goes_on);
+fn a_key_that_is_found_expired_is_freed_before_the_command_goes_on() {
+    let server = Server::start_with(&["--enable-debug-command", "yes"]);
+    let mut client = server.client();
+    client.line("DEBUG SET-ACTIVE-EXPIRE 0").is_ok();
+    for (line, events) in [
+        ("GET k", &["expired k", "keymiss k"][..]),
+        ("MGET k l", &["expired k", "keymiss k", "expired l", "keymiss l"]),
+        ("EXISTS k", &["expired k", "keymiss k"]),
+        ("TTL k", &["expired k", "keymiss k"]),
+        ("GETEX k", &["expired k", "keymiss k"]),
+        ("GETDEL k", &["expired k", "keymiss k"]),
+        ("OBJECT ENCODING k", &["expired k"]),
+        ("WATCH k", &[]),
+        ("EXPIRE k 10", &["expired k"]),
+        ("PERSIST k", &["expired k"]),
+        ("INCR k", &["expired k", "incrby k"]),
+        ("DEL k", &["expired k"]),
+        ("RENAME k m", &["expired k"]),
+        ("LPOP k", &["expired k"]),
+        ("SUNIONSTORE k s", &["expired k", "sunionstore k"]),
+    ] {
+        client.line("FLUSHALL").is_ok();
+        client.line("SADD s m").is(1);
+        let mut listener = listen_to_expired(&server, &mut client, &["k", "l"]);
+        let _ = client.line(line);
+        assert_eq!(events_until_now(&mut listener, &mut client), events, "{line}");
+    }
+}
+
+marked!(also_redis: an_empty_result_deletes_its_key_even_if_it_has_expired);
+fn an_empty_result_deletes_its_key_even_if_it_has_expired() {
+    let server = Server::start_with(&["--enable-debug-command", "yes"]);
+    let mut client = server.client();
+    client.line("DEBUG SET-ACTIVE-EXPIRE 0").is_ok();
+    for line in [
+        "SINTERSTORE k a b",
+        "SORT nosuch STORE k",
+        "ZUNIONSTORE k 1 nosuch",
+        "ZRANGESTORE k nosuch 0 -1",
+        "BITOP AND k nosuch",
+        "GEOSEARCHSTORE k nosuch FROMLONLAT 1 1 BYRADIUS 1 m",
+    ] {
+        let mut listener = listen_to_expired(&server, &mut client, &["k"]);
+        client.line(line).is(0);
+        let mut events = events_until_now(&mut listener, &mut client);
+        // What these commands read is missing, too.
+        events.retain(|event| event.ends_with(" k"));
+        assert_eq!(events, ["del k"], "{line}");
+    }
+}
+
 /// Waits for one event and passes over others.
 fn wait_for_event(listener: &mut Client, name: &str) -> String {
     loop {

@@ -1,8 +1,8 @@
 //! What INFO counts: calls, errors and changes.
 
-use crate::client::Client;
+use crate::client::{Client, Reply, request};
 use crate::folder::Folder;
-use crate::server::Server;
+use crate::server::{Server, wait_until};
 
 /// How often a command was called, was refused and has failed.
 fn usage(client: &mut Client, command: &str) -> [u64; 3] {
@@ -190,4 +190,106 @@ fn a_bitfield_that_changes_nothing_is_no_change() {
         assert_eq!(events, if changes > 0 { 2 } else { 0 }, "{bitfield}");
     }
     client.line("OBJECT ENCODING n").is("raw");
+}
+
+/// Lets a client send a request that waits. Returns when the server knows of it.
+fn wait(server: &Server, client: &mut Client, line: &str) {
+    let mut other = server.client();
+    client.send(&request(line.split(' ')));
+    wait_until("the client waits", || other.info("blocked_clients") == "1");
+}
+
+marked!(also_redis: a_command_that_waits_counts_once_its_wait_has_ended);
+fn a_command_that_waits_counts_once_its_wait_has_ended() {
+    let server = Server::start_with(&["--slowlog-log-slower-than", "0", "--slowlog-max-len", "1000"]);
+    let (mut client, mut other) = (server.client(), server.client());
+    let logged = |other: &mut Client| {
+        let entries = other.line("SLOWLOG GET -1").reply().to_string();
+        entries.matches("\"BLPOP\"").count()
+    };
+    wait(&server, &mut client, "BLPOP list 0");
+    assert_eq!((usage(&mut other, "blpop"), logged(&mut other)), ([0, 0, 0], 0));
+    other.line("RPUSH list a").is(1);
+    client.reply().ignored();
+    assert_eq!((usage(&mut other, "blpop"), logged(&mut other)), ([1, 0, 0], 1));
+    client.line("BLPOP list 0.001").is(Reply::Null);
+    assert_eq!((usage(&mut other, "blpop"), logged(&mut other)), ([2, 0, 0], 2));
+    // A client that leaves has got no reply.
+    let mut leaving = server.client();
+    wait(&server, &mut leaving, "BLPOP list 0");
+    drop(leaving);
+    wait_until("it has left", || other.info("blocked_clients") == "0");
+    assert_eq!((usage(&mut other, "blpop"), logged(&mut other)), ([2, 0, 0], 2));
+    client.line("RPUSH list a").is(1);
+    client.line("BLPOP list 0").ignored();
+    assert_eq!((usage(&mut other, "blpop"), logged(&mut other)), ([3, 0, 0], 3));
+}
+
+marked!(also_redis: a_wait_that_ends_with_an_error_is_counted_as_one);
+fn a_wait_that_ends_with_an_error_is_counted_as_one() {
+    let server = Server::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    let id = client.line("CLIENT ID").integer();
+    wait(&server, &mut client, "BLPOP list 0");
+    other.line(&format!("CLIENT UNBLOCK {id} ERROR")).is(1);
+    client.reply().is_error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+    assert_eq!((usage(&mut other, "blpop"), errors(&mut other)), ([1, 0, 1], 1));
+    wait(&server, &mut client, "BLPOP list 0");
+    other.line(&format!("CLIENT UNBLOCK {id} TIMEOUT")).is(1);
+    client.reply().is(Reply::Null);
+    assert_eq!((usage(&mut other, "blpop"), errors(&mut other)), ([2, 0, 1], 1));
+    other.line("XGROUP CREATE s g $ MKSTREAM").is_ok();
+    wait(&server, &mut client, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >");
+    other.line("XGROUP DESTROY s g").is(1);
+    client.reply().is_error("NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option");
+    assert_eq!((usage(&mut other, "xreadgroup"), errors(&mut other)), ([1, 0, 1], 2));
+    let text = other.line("INFO errorstats").text();
+    assert!(text.contains("errorstat_UNBLOCKED:count=1") && text.contains("errorstat_NOGROUP:count=1"));
+    wait(&server, &mut client, "XREAD BLOCK 0 STREAMS t $");
+    other.line(&format!("CLIENT UNBLOCK {id} ERROR")).is(1);
+    client.reply().is_error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+    assert_eq!((usage(&mut other, "xread"), errors(&mut other)), ([1, 0, 1], 3));
+}
+
+marked!(also_redis: moves_and_reads_of_groups_count_as_one_change);
+fn moves_and_reads_of_groups_count_as_one_change() {
+    let server = Server::start();
+    let (mut client, mut waiting) = (server.client(), server.client());
+    for (line, changes) in [
+        ("RPUSH l a b c", 3),
+        ("LMOVE l m LEFT LEFT", 1),
+        ("RPOPLPUSH l m", 1),
+        ("LMOVE m m LEFT RIGHT", 1),
+        ("BLMOVE l m LEFT LEFT 0", 1),
+        ("XADD s 1-1 f v", 1),
+        ("XADD s 2-1 f v", 1),
+        ("XADD s 3-1 f v", 1),
+        ("XGROUP CREATE s g 0", 1),
+        // The consumer is new.
+        ("XREADGROUP GROUP g c COUNT 1 STREAMS s >", 2),
+        ("XREADGROUP GROUP g c STREAMS s >", 1),
+        ("XREADGROUP GROUP g c STREAMS s 0", 0),
+        ("XREADGROUP GROUP g d CLAIM 0 STREAMS s >", 2),
+        ("XGROUP SETID s g 0", 1),
+        ("XREADGROUP GROUP g e NOACK STREAMS s >", 2),
+        ("PFADD h a", 2),
+        ("PFADD h a", 0),
+        ("PFADD h b c", 2),
+        ("PFADD empty", 1),
+    ] {
+        let before = number(&mut client, "rdb_changes_since_last_save");
+        let _ = client.line(line);
+        assert_eq!(number(&mut client, "rdb_changes_since_last_save") - before, changes, "{line}");
+    }
+    for (waits, line, changes) in [
+        ("BLMOVE list other LEFT LEFT 0", "RPUSH list a", 2),
+        ("BLPOP list 0", "RPUSH list a", 2),
+        ("XREADGROUP GROUP g c BLOCK 0 STREAMS s >", "XADD s 9-1 f v", 2),
+    ] {
+        wait(&server, &mut waiting, waits);
+        let before = number(&mut client, "rdb_changes_since_last_save");
+        let _ = client.line(line);
+        waiting.reply().ignored();
+        assert_eq!(number(&mut client, "rdb_changes_since_last_save") - before, changes, "{waits}");
+    }
 }

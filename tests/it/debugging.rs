@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use crate::client::Reply;
+use crate::client::{Client, Reply};
 use crate::folder::Folder;
 use crate::server::{PATIENCE, Server, free_port, is_redis};
 
@@ -220,4 +220,89 @@ fn a_log_is_loaded_from_where_it_is_written() {
     client.line(&format!("CONFIG SET dir {}", elsewhere.file(""))).is_ok();
     client.line("DEBUG LOADAOF").is_ok();
     client.line("GET key").is("value");
+}
+
+marked!(also_redis: a_reload_without_a_flush_refuses_libraries_that_are_there);
+fn a_reload_without_a_flush_refuses_libraries_that_are_there() {
+    let folder = Folder::new("reload-libraries");
+    let options = ["--enable-debug-command", "yes", "--dir", &folder.file("")];
+    let mut client = Server::start_with(&options).into_client();
+    let library =
+        |result: u8| format!("#!lua name=lib\nredis.register_function('f', function() return {result} end)");
+    client.cmd(["FUNCTION", "LOAD", &library(1)]).is("lib");
+    let refused = "ERR Error trying to load the RDB dump, check server logs.";
+    client.line("DEBUG RELOAD NOFLUSH").is_error(refused);
+    client.line("FCALL f 0").is(1);
+    client.line("DEBUG RELOAD").is_ok();
+    client.line("FCALL f 0").is(1);
+    // The file has the library as it was.
+    client.cmd(["FUNCTION", "LOAD", "REPLACE", &library(2)]).is("lib");
+    client.line("DEBUG RELOAD NOSAVE NOFLUSH").is_error(refused);
+    client.line("FCALL f 0").is(2);
+    client.line("DEBUG RELOAD NOSAVE NOFLUSH MERGE").is_ok();
+    client.line("FCALL f 0").is(1);
+    client.cmd(["FUNCTION", "LOAD", &library(2).replace("=lib", "=other").replace("'f'", "'g'")]).is("other");
+    client.line("DEBUG RELOAD NOSAVE").is_ok();
+    assert_eq!(client.line("FUNCTION LIST").items().len(), 1);
+}
+
+marked!(also_redis: checksums_are_not_verified_if_a_test_says_so);
+fn checksums_are_not_verified_if_a_test_says_so() {
+    let folder = Folder::new("skipped-checksums");
+    let options = ["--enable-debug-command", "yes", "--dir", &folder.file("")];
+    let mut client = Server::start_with(&options).into_client();
+    client.line("SET k v").is_ok();
+    client.cmd(["FUNCTION", "LOAD", "#!lua name=lib\nredis.register_function('f', tostring)"]).is("lib");
+    let damaged = |client: &mut Client, words: &[&str]| {
+        let payload = client.cmd(words).reply();
+        let Reply::Bulk(mut payload) = payload else { panic!("{payload:?}") };
+        *payload.last_mut().unwrap() ^= 1;
+        payload
+    };
+    let (value, library) =
+        (damaged(&mut client, &["DUMP", "k"]), damaged(&mut client, &["FUNCTION", "DUMP"]));
+    let restore = |client: &mut Client| client.cmd([&b"RESTORE"[..], b"k", b"0", &value, b"REPLACE"]);
+    let restore_library =
+        |client: &mut Client| client.cmd([&b"FUNCTION"[..], b"RESTORE", &library, b"FLUSH"]);
+    // The checksum of a file is at its end.
+    client.line("SAVE").is_ok();
+    let path = folder.file("dump.rdb");
+    let mut file = fs::read(&path).unwrap();
+    *file.last_mut().unwrap() ^= 1;
+    fs::write(&path, file).unwrap();
+    let refused = "ERR DUMP payload version or checksum are wrong";
+    restore(&mut client).is_error(refused);
+    restore_library(&mut client).is_error(refused);
+    if !is_redis() {
+        // Redis has flushed by then, and ends.
+        client
+            .line("DEBUG RELOAD NOSAVE")
+            .is_error("ERR Error trying to load the RDB dump, check server logs.");
+    }
+    client.line("DEBUG SET-SKIP-CHECKSUM-VALIDATION 1").is_ok();
+    restore(&mut client).is_ok();
+    restore_library(&mut client).is_ok();
+    client.line("DEBUG RELOAD NOSAVE").is_ok();
+    client.line("GET k").is("v");
+    client.line("DEBUG SET-SKIP-CHECKSUM-VALIDATION 0").is_ok();
+    restore(&mut client).is_error(refused);
+}
+
+#[test]
+fn what_debug_cannot_do_is_refused() {
+    let mut client = server().into_client();
+    for (name, why) in [
+        (
+            "SET-DISABLE-DENY-SCRIPTS",
+            "a command that scripts may not call cannot run while a script has its locks",
+        ),
+        ("QUICKLIST-PACKED-THRESHOLD", "lists have no nodes of single elements"),
+    ] {
+        client
+            .line(&format!("DEBUG {name} 1"))
+            .is_error(&format!("ERR DEBUG {name} is not supported: {why}"));
+        // As it is.
+        client.line(&format!("DEBUG {name} 0")).is_ok();
+        assert!(client.line("DEBUG HELP").reply().to_string().contains(name));
+    }
 }

@@ -228,3 +228,62 @@ fn a_restored_key_may_have_been_idle_for_longer_than_the_server_is_there() {
     let idle_s = client.line("OBJECT IDLETIME old").integer();
     assert!((3600..3660).contains(&idle_s), "{idle_s}");
 }
+
+marked!(also_redis: a_script_that_announces_more_keys_than_it_has_got_has_none);
+fn a_script_that_announces_more_keys_than_it_has_got_has_none() {
+    let mut client = Server::start().into_client();
+    for (line, keys) in [
+        ("EVAL script 1 a b", "[\"a\"]"),
+        ("EVAL script 2 a", "[]"),
+        ("EVAL script 2147483647 a", "[]"),
+        ("EVAL script -1 a", "[]"),
+        ("EVAL_RO script 2 a", "[]"),
+        ("FCALL function 2 a", "[]"),
+    ] {
+        assert_eq!(client.line(&format!("COMMAND GETKEYS {line}")).reply().to_string(), keys, "{line}");
+    }
+}
+
+marked!(also_redis: set_reads_the_value_that_it_compares);
+fn set_reads_the_value_that_it_compares() {
+    let mut client = Server::start().into_client();
+    for (line, flags) in [
+        ("SET k v", "OW, update"),
+        ("SET k v NX", "OW, update"),
+        ("SET k v GET", "RW, access, update"),
+        ("SET k v IFEQ a", "RW, update"),
+        ("SET k v IFNE a EX 10", "RW, update"),
+        ("SET k v IFDEQ a", "RW, update"),
+        ("SET k v IFDNE a", "RW, update"),
+        ("SET k v IFEQ a GET", "RW, access, update"),
+    ] {
+        let shown = client.line(&format!("COMMAND GETKEYSANDFLAGS {line}")).reply().to_string();
+        assert_eq!(shown, format!("[[\"k\", [{flags}]]]"), "{line}");
+    }
+}
+
+marked!(also_redis: an_expiry_that_no_integer_holds_is_over);
+fn an_expiry_that_no_integer_holds_is_over() {
+    let mut client = Server::start().into_client();
+    client.line("SET k v").is_ok();
+    let payload = client.cmd(["DUMP", "k"]).reply();
+    let Reply::Bulk(payload) = payload else { panic!("{payload:?}") };
+    for (ttl, left) in [("9223372036854775807", -2), ("9223372036854775000", -2)] {
+        client.cmd([&b"RESTORE"[..], b"k", ttl.as_bytes(), &payload, b"REPLACE"]).is_ok();
+        client.line("PTTL k").is(left);
+    }
+    client.cmd([&b"RESTORE"[..], b"k", b"9220000000000000000", &payload]).is_ok();
+    assert!(client.line("PTTL k").integer() > 9_210_000_000_000_000_000);
+}
+
+marked!(also_redis: keys_from_before_uses_were_counted_count_as_unused);
+fn keys_from_before_uses_were_counted_count_as_unused() {
+    let mut client = Server::start().into_client();
+    client.line("SET before v").is_ok();
+    client.line("CONFIG SET maxmemory-policy allkeys-lfu").is_ok();
+    client.line("SET after v").is_ok();
+    client.line("OBJECT FREQ before").is(0);
+    client.line("OBJECT FREQ after").is(5);
+    client.line("GET before").is("v");
+    client.line("OBJECT FREQ before").is(1);
+}

@@ -556,13 +556,17 @@ fn a_release_with_a_thousand_in_line_wakes_one() {
         client.send(&request(["LOCK", "ACQUIRE", "l", &number.to_string(), "PX", "60000", "WAIT", "0"]));
         wait_until("the clients wait", || holder.info("blocked_clients") == (number + 1).to_string());
     }
+    let refused = holder.info("locks_refused");
+    assert_eq!(refused, "1000");
     holder.line("LOCK RELEASE l holder").is(1);
     waiting[0].reply().integer();
-    // A client that was woken in vain would have run its command a second time.
+    // A client that was woken in vain would have run its command a second time, and found the lock taken.
     assert_eq!(holder.info("blocked_clients"), "999");
+    assert_eq!(holder.info("locks_refused"), refused);
+    // A command that waits counts once its wait has ended.
     let calls = holder.line("INFO commandstats").text();
     let calls = calls.lines().find(|line| line.starts_with("cmdstat_lock|acquire:")).expect("the calls");
-    assert!(calls.contains(":calls=1001,"), "{calls}");
+    assert!(calls.contains(":calls=2,"), "{calls}");
 }
 
 #[test]

@@ -395,11 +395,109 @@ fn exporters_find_their_fields() {
         repl_backlog_first_byte_offset repl_backlog_histlen used_cpu_sys used_cpu_user \
         used_cpu_sys_children used_cpu_user_children used_cpu_sys_main_thread used_cpu_user_main_thread \
         cluster_enabled redis_version redis_mode os";
+    // Other fields that 8.6.3 prints by default.
+    const MORE: &str = "monotonic_clock atomicvar_api gcc_version io_threads_active listener0 pubsub_clients \
+        watching_clients total_watched_keys total_blocking_keys total_blocking_keys_on_nokey \
+        used_memory_peak_time allocator_muzzy mem_replica_full_sync_buffer \
+        mem_cluster_slot_migration_output_buffer mem_cluster_slot_migration_input_buffer \
+        mem_cluster_slot_migration_input_buffer_peak mem_overhead_db_hashtable_rehashing \
+        rdb_saves_consecutive_failures io_thread_0 total_net_repl_input_bytes total_net_repl_output_bytes \
+        instantaneous_input_repl_kbps instantaneous_output_repl_kbps expired_subkeys_active \
+        expired_keys_active expire_cycle_cpu_milliseconds evicted_scripts total_eviction_exceeded_time \
+        current_eviction_exceeded_time pubsubshard_channels total_active_defrag_time \
+        current_active_defrag_time io_threaded_reads_processed io_threaded_writes_processed \
+        io_threaded_total_prefetch_batches io_threaded_total_prefetch_entries \
+        client_query_buffer_limit_disconnections client_output_buffer_limit_disconnections \
+        reply_buffer_shrinks reply_buffer_expands eventloop_cycles eventloop_duration_sum \
+        eventloop_duration_cmd_sum instantaneous_eventloop_cycles_per_sec \
+        instantaneous_eventloop_duration_usec acl_access_denied_tls_cert";
     let mut client = Server::start().into_client();
     let info = client.line("INFO all").text();
-    for field in FIELDS.split_whitespace() {
+    for field in FIELDS.split_whitespace().chain(MORE.split_whitespace()) {
         assert!(info.contains(&format!("\n{field}:")), "{field} is missing");
     }
     assert_eq!(client.line("INFO CPU keyspace").text().matches("# ").count(), 2);
     assert!(!client.line("INFO").text().contains("# Commandstats"));
+}
+
+marked!(also_redis: fields_of_info_that_8_6_has_count_what_they_say);
+fn fields_of_info_that_8_6_has_count_what_they_say() {
+    let server = Server::start_with(&["--client-query-buffer-limit", "1048576"]);
+    let (mut client, mut other) = (server.client(), server.client());
+    let listener = client.info("listener0");
+    assert!(listener.starts_with("name=tcp,bind=") && listener.contains(",port="), "{listener}");
+    assert!(client.info("io_thread_0").starts_with("clients=2,reads="));
+    let clients = |client: &mut Client| {
+        ["pubsub_clients", "watching_clients", "total_watched_keys", "pubsubshard_channels"]
+            .map(|field| client.info(field))
+    };
+    assert_eq!(clients(&mut client), ["0", "0", "0", "0"]);
+    other.line("WATCH a b").is_ok();
+    assert_eq!(clients(&mut client), ["0", "1", "2", "0"]);
+    let line = client.line("CLIENT LIST").text();
+    assert!(line.contains(" multi=-1 watch=2 qbuf="), "{line}");
+    other.line("UNWATCH").is_ok();
+    other.line("SSUBSCRIBE channel").ignored();
+    assert_eq!(clients(&mut client), ["1", "0", "0", "1"]);
+    // Keys for which clients wait, and those of them whose deletion ends a wait.
+    let waits = |client: &mut Client| {
+        ["total_blocking_keys", "total_blocking_keys_on_nokey"].map(|field| client.info(field))
+    };
+    assert_eq!(waits(&mut client), ["0", "0"]);
+    client.line("XGROUP CREATE s g $ MKSTREAM").is_ok();
+    let (mut one, mut two) = (server.client(), server.client());
+    one.send(b"BLPOP k l 0\r\n");
+    two.send(b"XREADGROUP GROUP g c BLOCK 0 STREAMS s >\r\n");
+    wait_until("both wait", || client.info("blocked_clients") == "2");
+    assert_eq!(waits(&mut client), ["3", "1"]);
+    drop((one, two));
+    wait_until("they have left", || waits(&mut client) == ["0", "0"]);
+    // Clients that are cut off.
+    assert_eq!(client.info("client_query_buffer_limit_disconnections"), "0");
+    let mut long = server.client();
+    let _ = long.try_send(&[b"*1\r\n$3000000\r\n".as_slice(), &vec![b'x'; 2 << 20]].concat());
+    wait_until("it is cut off", || client.info("client_query_buffer_limit_disconnections") == "1");
+    client.line("CONFIG SET client-output-buffer-limit \"pubsub 100000 0 0\"").is_ok();
+    for _ in 0..200 {
+        client.cmd([b"SPUBLISH".as_slice(), b"channel", &[b'x'; 65536]]).ignored();
+    }
+    wait_until("it is cut off", || client.info("client_output_buffer_limit_disconnections") == "1");
+    client.line("CONFIG RESETSTAT").is_ok();
+    assert_eq!(client.info("client_output_buffer_limit_disconnections"), "0");
+    assert_eq!(client.info("client_query_buffer_limit_disconnections"), "0");
+    // Keys that no command came across.
+    client.line("SET k v PX 1").is_ok();
+    client.line("HSET h f v g v").is(2);
+    client.line("HPEXPIRE h 1 FIELDS 1 f").ignored();
+    wait_until("they are swept", || client.info("expired_keys_active") == "1");
+    wait_until("they are swept", || client.info("expired_subkeys_active") == "1");
+    // Scripts beyond 500.
+    for number in 0..502 {
+        client.line(&format!("EVAL \"return {number}\" 0")).is(number);
+    }
+    assert_eq!(client.info("evicted_scripts"), "2");
+    // Memory above its limit.
+    assert_eq!(client.info("current_eviction_exceeded_time"), "0");
+    client.line("CONFIG SET maxmemory 1").is_ok();
+    wait_until("it takes time", || {
+        let _ = client.line("SET k v");
+        client.info("current_eviction_exceeded_time") != "0"
+    });
+    client.line("CONFIG SET maxmemory 0").is_ok();
+    assert!(client.info("used_memory_peak_time").parse::<u64>().unwrap() > 1_700_000_000);
+}
+
+marked!(also_redis: values_that_are_freed_in_the_background_are_counted);
+fn values_that_are_freed_in_the_background_are_counted() {
+    let mut client = Server::start().into_client();
+    assert_eq!(client.info("lazyfreed_objects"), "0");
+    for key in ["one", "two"] {
+        let members: Vec<String> = (0..200_000).map(|number| format!("member:{number:020}")).collect();
+        client.cmd(["SADD", key].into_iter().chain(members.iter().map(String::as_str))).is(200_000);
+        client.line(&format!("UNLINK {key}")).is(1);
+    }
+    wait_until("both are freed", || client.info("lazyfreed_objects") == "2");
+    assert_eq!(client.info("lazyfree_pending_objects"), "0");
+    client.line("CONFIG RESETSTAT").is_ok();
+    assert_eq!(client.info("lazyfreed_objects"), "0");
 }

@@ -615,3 +615,14 @@ fn a_script_that_has_written_is_not_stopped_for_want_of_memory() {
     client.line("EVAL \"#!lua\nreturn 1\" 0").is_error(OOM);
     client.line("GET l").is("v");
 }
+
+marked!(also_redis: a_number_is_no_text_of_a_reply);
+fn a_number_is_no_text_of_a_reply() {
+    let mut client = Server::start().into_client();
+    for made in ["status_reply(1)", "error_reply(1)", "status_reply()", "error_reply('a', 'b')"] {
+        client
+            .cmd(["EVAL", &format!("return redis.{made}"), "0"])
+            .is_error("ERR wrong number or type of arguments");
+    }
+    client.cmd(["EVAL", "return redis.status_reply('1')", "0"]).is_simple("1");
+}

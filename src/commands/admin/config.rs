@@ -261,6 +261,10 @@ const CONFIG_RESETSTAT: Command = Command {
 fn reset_statistics(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     context.instance.statistics.reset();
     context.instance.persistence.reset_counts();
+    context.instance.freed.reset();
+    context.instance.exceeding.reset();
+    context.instance.clients.reset_counts();
+    context.instance.scripting.reset_counts();
     context.instance.users.log.reset_counts();
     context.tx.everything_mut()?.reset_counters();
     Ok(reply.ok())

@@ -39,6 +39,7 @@ const SECTIONS: &[(&str, bool, Describe)] = &[
     ("Clients", true, clients),
     ("Memory", true, memory),
     ("Persistence", true, persistence),
+    ("Threads", true, threads),
     ("Stats", true, stats),
     ("Replication", true, replication),
     ("CPU", true, cpu),
@@ -53,7 +54,7 @@ const SECTIONS: &[(&str, bool, Describe)] = &[
 ];
 
 /// The sections with one line for each of many things, which [`numbers`] leaves out.
-const LISTS: &[&str] = &["Commandstats", "Errorstats", "Latencystats", "Keyspace"];
+const LISTS: &[&str] = &["Threads", "Commandstats", "Errorstats", "Latencystats", "Keyspace"];
 
 /// The source of INFO and metrics.
 #[derive(Debug)]
@@ -233,7 +234,11 @@ fn server(section: &mut Section, view: &View<'_>) {
         format_args!("{} {} {}", kernel("ostype").trim(), kernel("osrelease").trim(), std::env::consts::ARCH),
     );
     section.field("arch_bits", usize::BITS);
+    section.field("monotonic_clock", "POSIX clock_gettime");
     section.field("multiplexing_api", "epoll");
+    section.field("atomicvar_api", "rust");
+    // Redis: the version if it was not compiled by gcc.
+    section.field("gcc_version", "0.0.0");
     section.field("process_id", std::process::id());
     section.field("process_supervised", instance.supervisor.get().unwrap_or(&"no"));
     section.field("run_id", &instance.run_id);
@@ -248,6 +253,27 @@ fn server(section: &mut Section, view: &View<'_>) {
     section.field("executable", executable.display());
     let config_file = instance.config.file.as_deref().unwrap_or(Path::new(""));
     section.field("config_file", config_file.display());
+    // No thread does only input and output.
+    section.field("io_threads_active", 0);
+    listeners(section, view);
+}
+
+/// Where clients may connect: by TCP, over a Unix socket and over TLS, numbered in this order.
+fn listeners(section: &mut Section, view: &View<'_>) {
+    let config = &view.instance.config;
+    let bind = String::from_utf8_lossy(&config.bind.get()).into_owned();
+    let binds: String = bind.split_whitespace().map(|address| format!("bind={address},")).collect();
+    let socket = config.unixsocket.get();
+    let (port, tls_port) = (view.instance.port(), config.tls_port.get());
+    let of_port = |name: &str, port: u64| format!("name={name},{binds}port={port}");
+    // The port is that of TLS if there is no other one.
+    let is_plain = config.port.get() > 0 || tls_port == 0 && socket.is_empty();
+    let tcp = is_plain.then(|| of_port("tcp", u64::from(port)));
+    let unix = (!socket.is_empty()).then(|| format!("name=unix,bind={}", String::from_utf8_lossy(&socket)));
+    let tls = (tls_port > 0).then(|| of_port("tls", tls_port as u64));
+    for (number, listener) in [tcp, unix, tls].into_iter().flatten().enumerate() {
+        section.field(format!("listener{number}"), listener);
+    }
 }
 
 fn clients(section: &mut Section, view: &View<'_>) {
@@ -262,7 +288,15 @@ fn clients(section: &mut Section, view: &View<'_>) {
     let blocked = all.iter().filter(|client| client.is_blocked());
     section.field("blocked_clients", blocked.count());
     section.field("tracking_clients", view.instance.tracking.totals().clients);
+    let states: Vec<_> = all.iter().map(|client| client.profile.lock().state).collect();
+    let listening = states.iter().filter(|state| state.subscriptions != [0; 3]);
+    section.field("pubsub_clients", listening.count());
+    section.field("watching_clients", states.iter().filter(|state| state.watched > 0).count());
     section.field("clients_in_timeout_table", 0);
+    let followed = view.totals.as_ref().map(|totals| totals.followed);
+    section.known("total_watched_keys", followed.map(|followed| followed.watched));
+    section.known("total_blocking_keys", followed.map(|followed| followed.blocking));
+    section.known("total_blocking_keys_on_nokey", followed.map(|followed| followed.blocking_on_absence));
     let long = view.instance.long_requests.totals();
     section.field("long_requests_waiting", long.waiting);
     section.field("long_requests_running", long.running);
@@ -279,6 +313,7 @@ fn memory(section: &mut Section, view: &View<'_>) {
     section.bytes("used_memory", memory.used);
     section.bytes("used_memory_rss", memory.resident);
     section.bytes("used_memory_peak", memory.peak);
+    section.field("used_memory_peak_time", view.instance.note_peak());
     section.field("used_memory_peak_perc", format_args!("{:.2}%", percent(memory.used, memory.peak)));
     section.known("used_memory_overhead", table_bytes.map(|_| memory.overhead()));
     section.field("used_memory_startup", memory.startup);
@@ -289,6 +324,7 @@ fn memory(section: &mut Section, view: &View<'_>) {
     section.field("allocator_allocated", memory.used);
     section.field("allocator_active", memory.used);
     section.field("allocator_resident", memory.resident);
+    section.field("allocator_muzzy", 0);
     section.bytes("total_system_memory", system_bytes());
     scripts(section, view);
     section.bytes("maxmemory", config.maxmemory.size());
@@ -304,14 +340,20 @@ fn memory(section: &mut Section, view: &View<'_>) {
     section.field("mem_not_counted_for_evict", view.instance.uncounted_memory());
     section.field("mem_replication_backlog", 0);
     section.field("mem_total_replication_buffers", 0);
+    section.field("mem_replica_full_sync_buffer", 0);
     section.field("mem_clients_slaves", 0);
     section.field("mem_clients_normal", memory.clients);
+    section.field("mem_cluster_slot_migration_output_buffer", 0);
+    section.field("mem_cluster_slot_migration_input_buffer", 0);
+    section.field("mem_cluster_slot_migration_input_buffer_peak", 0);
     section.field("mem_cluster_links", 0);
     section.field("mem_aof_buffer", view.instance.followers.journal.pending_bytes());
     section.field("mem_allocator", "libc");
+    // A table that grows has moved its entries when the command ends.
+    section.field("mem_overhead_db_hashtable_rehashing", 0);
     section.field("active_defrag_running", 0);
-    section.field("lazyfree_pending_objects", 0);
-    section.field("lazyfreed_objects", 0);
+    section.field("lazyfree_pending_objects", view.instance.freed.pending());
+    section.field("lazyfreed_objects", view.instance.freed.done());
 }
 
 /// What scripts and libraries take. There is one interpreter for both: all of it counts as that of EVAL.
@@ -335,6 +377,13 @@ fn percent(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
+/// All threads serve all clients, so they count as one.
+fn threads(section: &mut Section, view: &View<'_>) {
+    let (clients, statistics) = (view.instance.clients.count(), &view.instance.statistics);
+    let (reads, writes) = (statistics.total(Count::Reads), statistics.total(Count::Writes));
+    section.field("io_thread_0", format_args!("clients={clients},reads={reads},writes={writes}"));
+}
+
 fn stats(section: &mut Section, view: &View<'_>) {
     let statistics = &view.instance.statistics;
     let keyspace = view.totals.as_ref().map(|totals| totals.counters);
@@ -343,29 +392,43 @@ fn stats(section: &mut Section, view: &View<'_>) {
     section.field("instantaneous_ops_per_sec", statistics.commands_rate.get());
     section.field("total_net_input_bytes", statistics.total(Count::InputBytes));
     section.field("total_net_output_bytes", statistics.total(Count::OutputBytes));
+    section.field("total_net_repl_input_bytes", 0);
+    section.field("total_net_repl_output_bytes", 0);
     let kilobytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
     section.field("instantaneous_input_kbps", kilobytes(statistics.input_rate.get()));
     section.field("instantaneous_output_kbps", kilobytes(statistics.output_rate.get()));
+    section.field("instantaneous_input_repl_kbps", kilobytes(0));
+    section.field("instantaneous_output_repl_kbps", kilobytes(0));
     section.field("rejected_connections", statistics.total(Count::ConnectionsRejected));
     section.field("sync_full", 0);
     section.field("sync_partial_ok", 0);
     section.field("sync_partial_err", 0);
     section.known("expired_subkeys", keyspace.map(|counters| counters.expired_fields));
+    section.known("expired_subkeys_active", keyspace.map(|counters| counters.swept_fields));
     section.known("expired_keys", keyspace.map(|counters| counters.expired));
+    section.known("expired_keys_active", keyspace.map(|counters| counters.swept));
     section.field("expired_stale_perc", "0.00");
     section.field("expired_time_cap_reached_count", 0);
+    section.field("expire_cycle_cpu_milliseconds", statistics.total(Count::SweepMicros) / 1000);
     section.known("evicted_keys", keyspace.map(|counters| counters.evicted));
     section.field("evicted_clients", statistics.total(Count::ClientsEvicted));
+    section.field("evicted_scripts", view.instance.scripting.forgotten());
+    let exceeded = view.instance.exceeding.report();
+    section.field("total_eviction_exceeded_time", exceeded.total.as_millis());
+    section.field("current_eviction_exceeded_time", exceeded.current.as_millis());
     section.known("keyspace_hits", keyspace.map(|counters| counters.hits));
     section.known("keyspace_misses", keyspace.map(|counters| counters.misses));
     section.field("pubsub_channels", view.instance.pubsub.count(ChannelKind::Channel));
     section.field("pubsub_patterns", view.instance.pubsub.count(ChannelKind::Pattern));
+    section.field("pubsubshard_channels", view.instance.pubsub.count(ChannelKind::Shard));
     section.field("migrate_cached_sockets", 0);
     section.field("slave_expires_tracked_keys", 0);
     section.field("active_defrag_hits", 0);
     section.field("active_defrag_misses", 0);
     section.field("active_defrag_key_hits", 0);
     section.field("active_defrag_key_misses", 0);
+    section.field("total_active_defrag_time", 0);
+    section.field("current_active_defrag_time", 0);
     section.field("latest_fork_usec", 0);
     section.field("total_forks", 0);
     let tracked = view.instance.tracking.totals();
@@ -377,11 +440,34 @@ fn stats(section: &mut Section, view: &View<'_>) {
     section.field("total_error_replies", statistics.errors.total());
     section.field("total_reads_processed", statistics.total(Count::Reads));
     section.field("total_writes_processed", statistics.total(Count::Writes));
+    // There are no threads for input and output, no loop of events, and no reply buffers of a fixed size.
+    for name in [
+        "io_threaded_reads_processed",
+        "io_threaded_writes_processed",
+        "io_threaded_total_prefetch_batches",
+        "io_threaded_total_prefetch_entries",
+    ] {
+        section.field(name, 0);
+    }
+    section.field("client_query_buffer_limit_disconnections", statistics.total(Count::QueriesTooLong));
+    section.field("client_output_buffer_limit_disconnections", view.instance.clients.cut_off());
+    for name in [
+        "reply_buffer_shrinks",
+        "reply_buffer_expands",
+        "eventloop_cycles",
+        "eventloop_duration_sum",
+        "eventloop_duration_cmd_sum",
+        "instantaneous_eventloop_cycles_per_sec",
+        "instantaneous_eventloop_duration_usec",
+    ] {
+        section.field(name, 0);
+    }
     let log = &view.instance.users.log;
     section.field("acl_access_denied_auth", log.count(Reason::Auth));
     section.field("acl_access_denied_cmd", log.count(Reason::Command));
     section.field("acl_access_denied_key", log.count(Reason::Key));
     section.field("acl_access_denied_channel", log.count(Reason::Channel));
+    section.field("acl_access_denied_tls_cert", 0);
     section.field("faults_planted", view.instance.faults.count());
     section.field("faults_struck", statistics.total(Count::Faults));
 }
@@ -410,6 +496,7 @@ fn persistence(section: &mut Section, view: &View<'_>) {
     section.field("rdb_last_bgsave_time_sec", seconds(report.last_took));
     section.field("rdb_current_bgsave_time_sec", seconds(report.background));
     section.field("rdb_saves", report.saves);
+    section.field("rdb_saves_consecutive_failures", report.failures);
     section.field("rdb_last_cow_size", report.last_preserved_bytes);
     section.field("rdb_last_load_keys_expired", report.loaded.expired);
     section.field("rdb_last_load_keys_loaded", report.loaded.keys);

@@ -354,7 +354,8 @@ fn keys_of<'a>(names: &NameTable, request: Request<'a>) -> Result<Vec<(&'a [u8],
     if (is_invalid || keys.is_empty()) && !command.flags.contains(Flags::NO_MANDATORY_KEYS) {
         return Err(Error::fixed("ERR Invalid arguments specified for command"));
     }
-    Ok(keys)
+    // A script that announces more keys than there are arguments has none, as in Redis.
+    Ok(if is_invalid { Vec::new() } else { keys })
 }
 
 const COMMAND_HELP: Command =

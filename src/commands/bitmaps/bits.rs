@@ -310,7 +310,7 @@ fn bitop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     };
     let target = request.at(2);
     if result.is_empty() {
-        if tx.remove(target) {
+        if tx.remove_for_nothing(target) {
             tx.event(EventClass::GENERIC, "del", target);
         }
     } else {

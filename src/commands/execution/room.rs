@@ -32,7 +32,19 @@ pub(crate) fn make_room(instance: &Instance) -> Room {
     if limit_bytes == 0 || !instance.uses_more_memory_than(limit_bytes) {
         return Room::Enough;
     }
-    free_keys(instance, limit_bytes)
+    let room = free_keys(instance, limit_bytes);
+    instance.exceeding.note(room != Room::Enough);
+    room
+}
+
+/// Makes room as [`make_room`] does, each tick. Only here the server notices that memory is enough again
+/// though no key was freed.
+pub(crate) fn make_room_by_tick(instance: &Instance) -> Room {
+    let room = make_room(instance);
+    if room == Room::Enough {
+        instance.exceeding.note(false);
+    }
+    room
 }
 
 #[cold]

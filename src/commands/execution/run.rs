@@ -109,9 +109,14 @@ pub(crate) fn deliver_effects(
     script: Option<Request<'_>>,
 ) {
     let is_paused = || instance.clients.pause.paused().is_some();
-    if tx.has_seen_expired() && matches!(command.run, Run::Read(_)) && !is_paused() {
-        // Commands that only read leave it in place. In a pause, data do not change.
-        command.keys_of(request).for_each(|(key, _)| tx.free_expired(key));
+    // Handlers leave what has expired in place, unless they write the key. In a pause, data do not change.
+    if tx.has_seen_expired() && !is_paused() {
+        let keys = command.keys_of(request).map(|(key, _)| key);
+        match command.run {
+            Run::Read(_) => keys.for_each(|key| tx.free_seen(key)),
+            Run::Write(_) | Run::Block(_) => keys.for_each(|key| tx.free_seen_key(key)),
+            _ => {}
+        }
     }
     let is_one_of_several = session.may_not_wait || script.is_some();
     if !is_one_of_several {

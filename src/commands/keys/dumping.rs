@@ -96,7 +96,7 @@ pub(crate) fn read_payload(payload: &[u8], tx: &Transaction<'_>) -> Reading {
 }
 
 fn read(payload: &[u8], keyspace: &Keyspace, value_bytes_max: usize) -> Reading {
-    let (content, author) = dump::verified(payload)?;
+    let (content, author) = dump::content_of(payload, !keyspace.skips_checksums())?;
     let mut decoder = Decoder::new(content, value_bytes_max);
     let number = decoder.byte().map_err(|_| DumpError::BadFormat)?;
     let rdb_type = author.form(number).ok_or(DumpError::BadFormat)?;
@@ -182,7 +182,8 @@ fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
     let expiry = match ttl_ms {
         0 => Expiry::Never,
         moment_ms if options.is_moment => Expiry::At(moment_ms.cast_unsigned()),
-        delay_ms => Expiry::At(tx.expiry_in_ms(delay_ms).unwrap_or(i64::MAX).cast_unsigned()),
+        // Redis adds without a check: a moment that no integer holds lies in the past.
+        delay_ms => Expiry::At(tx.expiry_in_ms(delay_ms).unwrap_or(0).cast_unsigned()),
     };
     if matches!(expiry, Expiry::At(moment_ms) if tx.is_over(moment_ms)) {
         if tx.remove(key) {

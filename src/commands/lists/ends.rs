@@ -333,7 +333,10 @@ pub(super) fn move_between(
     // First the target, as in Redis: its event comes first. Within one list both ends come out right, too,
     // since a list with one element more is popped at the end that holds this element.
     tx.make::<List, _>(target, push_event(to), |list| list.push(to, &element))?;
+    let counted = tx.counted_changes(source);
     tx.change::<List, _>(source, pop_event(from), |list| list.pop(from, 1))?;
+    // Redis counts a move as one change.
+    tx.count_changes_as(source, counted, 0);
     Ok(Some(element))
 }
 

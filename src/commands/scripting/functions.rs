@@ -390,7 +390,8 @@ fn restore(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
             ));
         }
     };
-    let codes = dump::Libraries::of(request.at(2), BYTES_MAX)
+    let verifies = !context.instance.keyspace.skips_checksums();
+    let codes = dump::Libraries::of(request.at(2), BYTES_MAX, verifies)
         .map_err(|_| Error::fixed("ERR DUMP payload version or checksum are wrong"))?;
     let codes = codes.map(|code| code.map_err(|why| why.as_bytes().to_vec()));
     context.instance.scripting.restore_libraries(codes, policy).map_err(Error::bytes)?;

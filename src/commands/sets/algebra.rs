@@ -109,7 +109,7 @@ fn store(
         let (packed, large) = members.finish();
         tx.put_any(key, sets::value(&packed, large.as_ref()), Expiry::Never);
         tx.event(EventClass::SET, event, key);
-    } else if tx.remove(key) {
+    } else if tx.remove_for_nothing(key) {
         tx.event(EventClass::GENERIC, "del", key);
     }
     Ok(reply.count(len))

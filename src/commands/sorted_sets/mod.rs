@@ -78,7 +78,7 @@ pub(super) fn store(
 ) -> usize {
     let count = gathering.len();
     if count == 0 {
-        if tx.remove(key) {
+        if tx.remove_for_nothing(key) {
             tx.event(EventClass::GENERIC, "del", key);
         }
         return 0;

@@ -198,10 +198,13 @@ fn write(
                     out.array(2);
                 }
                 let _ = out.part().bulk(part.key);
+                let counted = tx.counted_changes(part.key);
                 match part.is_history {
                     true => write_history(tx, reading, &part, &mut budget, &mut writer, out)?,
                     false => write_new(tx, reading, &part, idle, &mut budget, &mut writer, out)?,
                 }
+                // Redis counts what a group gets of a stream as one change, and what it gets again as none.
+                tx.count_changes_as(part.key, counted, u64::from(!part.is_history));
                 count += 1;
             }
             Ok(count)

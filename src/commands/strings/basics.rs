@@ -399,9 +399,14 @@ impl<'a> Expires<'a> {
 
 /// SET reads its key only if asked for the old value.
 fn set_key_flags(request: Request<'_>) -> KeyFlags {
-    match request.from(3).any(|option| is_word(option, "get")) {
-        true => KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE),
-        false => KeyFlags::OW.and(KeyFlags::UPDATE),
+    // As in Redis, a value that reads like one of these words counts as this word.
+    let has = |word| request.from(3).any(|option| is_word(option, word));
+    if has("get") {
+        KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE)
+    } else if ["ifeq", "ifne", "ifdeq", "ifdne"].into_iter().any(has) {
+        KeyFlags::RW.and(KeyFlags::UPDATE)
+    } else {
+        KeyFlags::OW.and(KeyFlags::UPDATE)
     }
 }
 
@@ -422,8 +427,10 @@ const GETDEL: Command = Command {
 
 fn getdel(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(1);
-    let sent = reply_text(tx, key, tx.get::<Text>(key)?, reply);
-    if tx.remove(key) {
+    let found = tx.get::<Text>(key)?;
+    let is_there = found.is_some();
+    let sent = reply_text(tx, key, found, reply);
+    if is_there && tx.remove(key) {
         tx.event(EventClass::GENERIC, "del", key);
     }
     Ok(sent)

@@ -57,6 +57,24 @@ fn debug(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
             Ok(reply.ok())
         }
         3 if is_word(name, "object") => tell_object(context, request, reply),
+        3 if is_word(name, "set-skip-checksum-validation") => {
+            let skips = parse_integer(request.at(2)).is_some_and(|number| number != 0);
+            context.instance.keyspace.set_skips_checksums(skips);
+            Ok(reply.ok())
+        }
+        3 if is_word(name, "set-disable-deny-scripts") => match parse_integer(request.at(2)) {
+            Some(0) => Ok(reply.ok()),
+            _ => Err(Error::fixed(
+                "ERR DEBUG SET-DISABLE-DENY-SCRIPTS is not supported: a command that scripts may not call \
+                 cannot run while a script has its locks",
+            )),
+        },
+        3 if is_word(name, "quicklist-packed-threshold") => match parse_integer(request.at(2)) {
+            Some(0) => Ok(reply.ok()),
+            _ => Err(Error::fixed(
+                "ERR DEBUG QUICKLIST-PACKED-THRESHOLD is not supported: lists have no nodes of single elements",
+            )),
+        },
         4 if is_word(name, "stringmatch-len") => {
             let length = parse_integer(request.at(2)).filter(|length| (0..=TEXT_BYTES_MAX).contains(length));
             let text = vec![b'a'; length.ok_or(Error::NOT_AN_INTEGER)? as usize];
@@ -132,13 +150,20 @@ const HELP: &[&str] = &[
     "PROTOCOL <type>",
     "    Returns a sample of a type: string, integer, double, bignum, null, array, set, map, push, verbatim,",
     "    true, false.",
+    "QUICKLIST-PACKED-THRESHOLD <size>",
+    "    Not supported, as lists have no nodes of single elements: only 0, the default, is accepted.",
     "RELOAD [option ...]",
     "    Saves the data to a snapshot and loads it again. Options:",
     "    * MERGE: keys from the file replace existing keys.",
-    "    * NOFLUSH: keeps the current data; a key that also is in the file is an error without MERGE.",
+    "    * NOFLUSH: keeps the current data; a key or a library that also is in the file is an error without",
+    "      MERGE.",
     "    * NOSAVE: loads the existing file without saving first.",
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Turns on (1) or off (0) the removal of expired keys that no command uses.",
+    "SET-DISABLE-DENY-SCRIPTS <0|1>",
+    "    Not supported, as scripts cannot run the commands that are denied to them: only 0 is accepted.",
+    "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
+    "    Turns off (1) or on (0) the checks of checksums in snapshots and payloads of RESTORE.",
     "SLEEP <seconds>",
     "    Locks all keys for this time; fractions of a second are allowed.",
     "STRINGMATCH-LEN <length> <pattern>",
@@ -205,7 +230,7 @@ fn reload(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>)
     }
     instance.reload(&mut everything, flushes, conflicts).map_err(|why| {
         tracing::warn!("Error trying to load the RDB dump: {why}");
-        Error::fixed("ERR Error trying to load the RDB dump")
+        Error::fixed("ERR Error trying to load the RDB dump, check server logs.")
     })?;
     tracing::warn!("DB reloaded by DEBUG RELOAD");
     Ok(reply.ok())

@@ -4,8 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::dump::content_of;
 use crate::dump::strings::{Decoder, write_length, write_string};
-use crate::dump::verified;
 
 const STRING_BYTES_MAX: usize = 1 << 20;
 
@@ -210,7 +210,7 @@ static PAYLOADS: &[(&[u8], &[&[u8]])] = &[
 #[test]
 fn payloads_of_redis_7_are_read() {
     for (payload, expected) in PAYLOADS {
-        assert_reads(verified(payload).expect("a right checksum").0, expected);
+        assert_reads(content_of(payload, true).expect("a right checksum").0, expected);
     }
 }
 
@@ -229,7 +229,7 @@ fn strings_of_every_length_in_a_listpack_of_redis_7_are_read() {
     .concat();
     let numbers: [&[u8]; 7] = [b"", b"a", b"007", b"-0", b"+1", b" 1", b"9223372036854775808"];
     let long = [63, 64, 4095, 4096].map(|length| &X[..length]);
-    assert_reads(verified(&payload).expect("a right checksum").0, &[&numbers[..], &long].concat());
+    assert_reads(content_of(&payload, true).expect("a right checksum").0, &[&numbers[..], &long].concat());
 
     // Where the length of an element that is repeated behind it takes one more byte.
     let payload = [
@@ -244,7 +244,7 @@ fn strings_of_every_length_in_a_listpack_of_redis_7_are_read() {
     ]
     .concat();
     let lengths = [125, 126, 16_377, 16_378, 16_379].map(|length| &X[..length]);
-    assert_reads(verified(&payload).expect("a right checksum").0, &lengths);
+    assert_reads(content_of(&payload, true).expect("a right checksum").0, &lengths);
 }
 
 /// What older versions have written, and Redis 7.2, without the version of the format and the checksum.
@@ -410,7 +410,7 @@ fn what_the_visitor_refuses_ends_the_reading() {
 /// Every cut is refused. A changed bit is refused or read to the end, never beyond.
 #[test]
 fn what_was_cut_or_changed_does_no_harm() {
-    let payloads = PAYLOADS.iter().map(|(payload, _)| verified(payload).unwrap().0);
+    let payloads = PAYLOADS.iter().map(|(payload, _)| content_of(payload, true).unwrap().0);
     for content in payloads.chain(OTHER_VERSIONS.iter().map(|(content, _)| *content)) {
         for end in 0..content.len() {
             assert!(read_all(&content[..end]).is_err(), "{end} of {}", content.escape_ascii());

@@ -80,6 +80,10 @@ pub struct KeyspaceCounters {
     pub evicted: u64,
     /// Fields of hashes that were freed because they had expired.
     pub expired_fields: u64,
+    /// Those of the expired keys that a sweep has freed: no command came across them.
+    pub swept: u64,
+    /// Those of the expired fields that a sweep has freed.
+    pub swept_fields: u64,
 }
 
 impl<R: Followed> Shard<R> {

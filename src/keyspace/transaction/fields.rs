@@ -102,17 +102,17 @@ impl Transaction<'_> {
     }
 
     /// Frees some fields of a hash that have expired, and reports it. Returns whether there are more.
-    pub(in crate::keyspace) fn free_fields(&mut self, key: &[u8]) -> bool {
+    pub(in crate::keyspace) fn free_fields(&mut self, key: &[u8]) -> FreedFields {
         let is_due =
             |entry: &Entry| entry.next_field_expiry_ms().is_some_and(|next_ms| self.is_over(next_ms));
         if !self.entry(key).is_some_and(|entry| is_due(entry) && !self.has_expired(entry)) {
-            return false;
+            return FreedFields::default();
         }
         let (now_ms, database) = (self.now_ms(), self.database);
         let mut steps = self.wanted.journal().then(|| Recorder::of(key));
         let (spot, shard) = self.shard_mut(key);
         let table = shard.table_mut(database);
-        let Some(entry) = table.entry_mut(spot, key) else { return false };
+        let Some(entry) = table.entry_mut(spot, key) else { return FreedFields::default() };
         let mut count = 0;
         let (remains, freed_bytes) = remove_expired(entry, now_ms, |name| {
             count += 1;
@@ -131,8 +131,17 @@ impl Transaction<'_> {
         if is_lock {
             self.follow_depth(key);
         }
-        next_ms.is_some_and(|next_ms| next_ms <= now_ms)
+        FreedFields { count, has_more: next_ms.is_some_and(|next_ms| next_ms <= now_ms) }
     }
+}
+
+/// What was freed of the expired fields of a hash.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::keyspace) struct FreedFields {
+    /// How many fields.
+    pub(in crate::keyspace) count: usize,
+    /// Whether more have expired.
+    pub(in crate::keyspace) has_more: bool,
 }
 
 /// Removes some expired fields, and passes their names to `gone`. Returns nodes of which nothing is left, and

@@ -61,6 +61,8 @@ pub struct Transaction<'a> {
     moment: Cell<u64>,
     /// Whether the transaction passed over an entry because it had expired.
     has_seen_expired: Cell<bool>,
+    /// How many changes were made and are [not counted](Self::count_changes_as).
+    uncounted_changes: u64,
     /// Whether the running command has counted a use of a key.
     has_counted: Cell<bool>,
     /// The interest of clients and of the log in changes.
@@ -245,6 +247,7 @@ impl Keyspace {
             stamp: self.access.read(),
             moment: Cell::new(0),
             has_seen_expired: Cell::new(false),
+            uncounted_changes: 0,
             has_counted: Cell::new(false),
             wanted: self.followers.interest.load(),
             is_replay: false,

@@ -122,6 +122,28 @@ impl Transaction<'_> {
         self.shard_mut(key).1.changes += changes as u64;
     }
 
+    /// How many changes the shard of a key has counted, for
+    /// [`count_changes_as`](Self::count_changes_as).
+    pub fn counted_changes(&self, key: &[u8]) -> u64 {
+        self.shard(key).1.changes
+    }
+
+    /// Counts all changes of a key since `before` as this number of changes, if there are any. Redis counts
+    /// some commands as one change, whatever they do.
+    pub fn count_changes_as(&mut self, key: &[u8], before: u64, changes: u64) {
+        let shard = self.shard_mut(key).1;
+        let made = shard.changes - before;
+        if made > 0 {
+            shard.changes = before + changes;
+            self.uncounted_changes += made.saturating_sub(changes);
+        }
+    }
+
+    /// How many changes were made that [`count_changes_as`](Self::count_changes_as) has not counted.
+    pub fn uncounted_changes(&self) -> u64 {
+        self.uncounted_changes
+    }
+
     /// Replaces a key, whether it is there or not, by an entry. That counts as one change.
     fn replace(&mut self, key: &[u8], entry: Entry) {
         if self.remove(key) {
@@ -302,6 +324,17 @@ impl Transaction<'_> {
         self.remove_taken(key, removed)
     }
 
+    /// Deletes a key in whose place a command would have written its result, if that were not empty; returns
+    /// whether it was there. As in Redis, this is a deletion even of a key that has expired.
+    pub fn remove_for_nothing(&mut self, key: &[u8]) -> bool {
+        let Some(removed) = self.take(key) else {
+            self.follow_miss(key);
+            return false;
+        };
+        self.report_removed_lock(key, &removed);
+        self.follow_removal(key, Removed { expires_at_ms: None, fields: None, ..removed })
+    }
+
     /// Deletes a collection whose last element was removed. Fields of a hash may have expired before.
     pub(super) fn remove_emptied(&mut self, key: &[u8]) {
         let Some(mut removed) = self.take(key) else { return };
@@ -314,11 +347,16 @@ impl Transaction<'_> {
 
     #[inline]
     fn remove_taken(&mut self, key: &[u8], removed: Removed) -> bool {
+        self.report_removed_lock(key, &removed);
+        self.follow_removal(key, removed)
+    }
+
+    #[inline]
+    fn report_removed_lock(&self, key: &[u8], removed: &Removed) {
         if removed.is_lock {
-            let has_expired = self.was_over(&removed);
+            let has_expired = self.was_over(removed);
             self.report_lock(key, if has_expired { LockChange::Missed } else { LockChange::Freed });
         }
-        self.follow_removal(key, removed)
     }
 
     /// Frees a key that is about to be written, if it has expired. That the writer found it gone is no news:
@@ -401,6 +439,21 @@ impl Transaction<'_> {
     #[inline]
     pub fn has_seen_expired(&self) -> bool {
         self.has_seen_expired.get()
+    }
+
+    /// Frees a key that a command has found expired, or fields of it, when the command has run. Other clients
+    /// hear of it as if the command had freed it when it looked for it.
+    pub fn free_seen(&mut self, key: &[u8]) {
+        let effects = self.count_effects();
+        self.free_expired(key);
+        self.put_before_miss(key, effects);
+    }
+
+    /// The same for a command that writes, which frees no fields.
+    pub fn free_seen_key(&mut self, key: &[u8]) {
+        if self.is_expired(key) {
+            self.free_seen(key);
+        }
     }
 
     /// Frees a key if it has expired, or some of its fields if these have.

@@ -270,7 +270,16 @@ mod tests {
         const NO_METRICS: &str = "redis_git_sha1 redis_git_dirty redis_build_id arch_bits tcp_port \
             server_time_usec uptime_in_days lru_clock rss_overhead_ratio rss_overhead_bytes \
             current_cow_peak current_cow_size_age current_fork_perc loading_start_time \
-            loading_rdb_used_mem loading_loaded_perc";
+            loading_rdb_used_mem loading_loaded_perc io_threads_active used_memory_peak_time allocator_muzzy \
+            mem_replica_full_sync_buffer mem_cluster_slot_migration_output_buffer \
+            mem_cluster_slot_migration_input_buffer mem_cluster_slot_migration_input_buffer_peak \
+            mem_overhead_db_hashtable_rehashing total_net_repl_input_bytes total_net_repl_output_bytes \
+            instantaneous_input_repl_kbps instantaneous_output_repl_kbps total_active_defrag_time \
+            current_active_defrag_time io_threaded_reads_processed io_threaded_writes_processed \
+            io_threaded_total_prefetch_batches io_threaded_total_prefetch_entries reply_buffer_shrinks \
+            reply_buffer_expands eventloop_cycles eventloop_duration_sum eventloop_duration_cmd_sum \
+            instantaneous_eventloop_cycles_per_sec instantaneous_eventloop_duration_usec \
+            acl_access_denied_tls_cert";
         let rules = Rule::ALL.map(|rule| format!("locks_{}", rule.name().replace('-', "_")));
         for (name, value) in fields() {
             let is_hexadecimal = ["run_id", "master_replid", "master_replid2"].contains(&name.as_str());

@@ -285,7 +285,7 @@ fn make(
 fn put(tx: &mut Transaction<'_>, sorting: &Sorting<'_>, made: Made, reply: Reply<'_>) -> Sent {
     let (Made { packed, large, len }, target) = (made, sorting.target.unwrap_or_default());
     if len == 0 {
-        if tx.remove(target) {
+        if tx.remove_for_nothing(target) {
             tx.event(EventClass::GENERIC, "del", target);
         }
         return reply.count(0);

@@ -4,6 +4,7 @@
 use std::mem::{ManuallyDrop, take};
 use std::sync::Arc;
 
+use crate::events::EventClass;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::table::Table;
 use crate::keyspace::transaction::Transaction;
@@ -105,6 +106,30 @@ impl Transaction<'_> {
         self.left.get_mut().if_any().map(|aftermath| take(&mut aftermath.effects)).unwrap_or_default()
     }
 
+    /// The number of effects for clients so far.
+    pub(in crate::keyspace) fn count_effects(&mut self) -> usize {
+        self.left.get_mut().if_any().map_or(0, |aftermath| aftermath.effects.len())
+    }
+
+    /// Moves the effects from this one on in front of the event that a key is missing, if there was one.
+    pub(in crate::keyspace) fn put_before_miss(&mut self, key: &[u8], from: usize) {
+        if !self.wanted.event(EventClass::MISS) {
+            return;
+        }
+        let current = self.database;
+        let Some(aftermath) = self.left.get_mut().if_any() else { return };
+        let is_miss = |effect: &Effect| match effect {
+            Effect::Event { name, database, key: missing } => {
+                *name == "keymiss" && *database == current && **missing == *key
+            }
+            _ => false,
+        };
+        if let Some(at) = aftermath.effects.iter().take(from).position(is_miss) {
+            let moved = aftermath.effects.len() - from;
+            aftermath.effects[at..].rotate_right(moved);
+        }
+    }
+
     /// Marks large garbage to be freed in the background (UNLINK, FLUSHALL ASYNC).
     pub fn free_in_background(&mut self) {
         if let Some(aftermath) = self.left.get_mut().if_any() {
@@ -190,6 +215,12 @@ impl Garbage {
     /// waits until one is taken apart.
     pub fn is_for_background(&self) -> bool {
         self.is_for_background || self.structures_bytes() >= Garbage::LARGE_BYTES
+    }
+
+    /// How many values it has. Nodes that a value has lost count as one.
+    pub fn values(&self) -> u64 {
+        let in_tables: usize = self.tables.iter().map(|table| table.size().keys).sum();
+        (in_tables + self.entries.len() + usize::from(!self.remains.is_empty())) as u64
     }
 
     fn is_work(&self) -> bool {

@@ -323,6 +323,13 @@ impl BlockedKeys {
         blocked.database == database && *blocked.key == *key
     }
 
+    /// For how many keys clients wait, and with how many of them the wait ends when the key is deleted.
+    pub(in crate::keyspace) fn count(&self) -> (usize, usize) {
+        let ends_by_deletion =
+            |key: &&BlockedKey| key.waiters.values().any(|waiter| waiter.attempt.ends_without_value());
+        (self.0.len(), self.0.iter().filter(ends_by_deletion).count())
+    }
+
     /// Whether clients wait for a key.
     pub(in crate::keyspace) fn has(&self, hash: u64, database: usize, key: &[u8]) -> bool {
         self.0.find(hash, |blocked| Self::is(blocked, database, key)).is_some()

@@ -26,6 +26,9 @@ pub(in crate::keyspace) struct Losses {
     evicted: AtomicU64,
     /// Fields of hashes that expired.
     expired_fields: AtomicU64,
+    /// Those of the expired keys that a sweep has freed, and those of the fields.
+    swept: AtomicU64,
+    swept_fields: AtomicU64,
 }
 
 impl Losses {
@@ -38,6 +41,25 @@ impl Losses {
             }
         };
         counter.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Counts a loss once more, as one that a sweep has found.
+    pub(in crate::keyspace) fn count_swept(&self, loss: Loss) {
+        match loss {
+            Loss::Expired => self.swept.fetch_add(1, Ordering::Relaxed),
+            Loss::Evicted => 0,
+            Loss::FieldsExpired(fields) | Loss::SomeFieldsExpired(fields) => {
+                self.swept_fields.fetch_add(fields as u64, Ordering::Relaxed)
+            }
+        };
+    }
+
+    pub(in crate::keyspace) fn swept(&self) -> u64 {
+        self.swept.load(Ordering::Relaxed)
+    }
+
+    pub(in crate::keyspace) fn swept_fields(&self) -> u64 {
+        self.swept_fields.load(Ordering::Relaxed)
     }
 
     pub(in crate::keyspace) fn expired_fields(&self) -> u64 {
@@ -57,6 +79,8 @@ impl Losses {
         self.expired.store(0, Ordering::Relaxed);
         self.evicted.store(0, Ordering::Relaxed);
         self.expired_fields.store(0, Ordering::Relaxed);
+        self.swept.store(0, Ordering::Relaxed);
+        self.swept_fields.store(0, Ordering::Relaxed);
     }
 }
 
@@ -140,6 +164,7 @@ impl Transaction<'_> {
                     _ => Loss::Expired,
                 };
                 keyspace.losses.count(loss);
+                keyspace.losses.count_swept(loss);
                 if is_noted {
                     lost.push((entry.ends_at_ms(), (database, entry.key().into()), loss));
                 }

@@ -46,6 +46,11 @@ impl Watching {
         self.keys.is_empty()
     }
 
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
     /// Whether the client watches nothing, and no shard lists it.
     pub fn is_forgotten(&self) -> bool {
         self.keys.is_empty() && self.former.is_empty()
@@ -171,6 +176,11 @@ struct Watcher {
 }
 
 impl WatchedKeys {
+    /// How many keys are watched.
+    pub(in crate::keyspace) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     fn is(watched: &WatchedKey, database: usize, key: &[u8]) -> bool {
         watched.database == database && *watched.key == *key
     }
