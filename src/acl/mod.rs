@@ -220,8 +220,8 @@ impl Users {
     }
 
     /// Replaces all users with those of a file; `default` gets its initial permissions if the file lacks it.
-    /// Returns the former users. The caller must close their connections, as Redis does, even if the file has
-    /// a user of the same name.
+    /// Connections stay with their user if the file has one of this name. Returns the other former users. The
+    /// caller must close their connections, and those that listen to a channel which is no longer theirs.
     ///
     /// # Errors
     ///
@@ -229,15 +229,18 @@ impl Users {
     pub fn load(&self, file: &NamedFile, all_channels: bool) -> Result<Vec<Arc<User>>, String> {
         let mut users = file::load(file, &self.catalog, all_channels)?;
         let mut by_name = self.by_name.write();
-        let default = users.remove(DEFAULT).unwrap_or_else(|| Grants::everything(&self.catalog));
-        self.default.replace(default, &self.catalog);
-        let users = users.into_iter().map(|(name, grants)| {
-            let user = User::new(&name, grants, &self.catalog);
-            (name.into(), Arc::new(user))
-        });
-        let users = users.chain([(DEFAULT.into(), Arc::clone(&self.default))]).collect();
-        let mut before = std::mem::replace(&mut *by_name, users);
-        before.remove(DEFAULT);
+        users.entry(DEFAULT.to_vec()).or_insert_with(|| Grants::everything(&self.catalog));
+        let mut before = std::mem::take(&mut *by_name);
+        for (name, grants) in users {
+            let user = match before.remove(&*name) {
+                Some(user) => {
+                    user.replace(grants, &self.catalog);
+                    user
+                }
+                None => Arc::new(User::new(&name, grants, &self.catalog)),
+            };
+            by_name.insert(name.into(), user);
+        }
         let before: Vec<_> = before.into_values().collect();
         before.iter().for_each(|user| user.remove());
         Ok(before)

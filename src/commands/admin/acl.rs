@@ -443,6 +443,7 @@ fn load(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
     context.instance.acl_file().ok_or(NO_FILE)?;
     let before = context.instance.load_users().map_err(|wrong| Error::text(format!("ERR {wrong}")))?;
     close_clients(context, &before);
+    close_listeners(context);
     Ok(reply.ok())
 }
 
