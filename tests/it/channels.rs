@@ -268,6 +268,53 @@ fn a_restored_key_is_new_and_one_that_would_have_expired_is_deleted() {
     }
 }
 
+/// Redis 8.2 has the events of values that others replace, in front of a command's own or behind it.
+#[test]
+fn a_value_that_replaces_another_one_is_told_of() {
+    let server = Server::start();
+    let (mut listener, mut client) = (server.client(), server.client());
+    client.line("SADD set a").is(1);
+    let Reply::Bulk(payload) = client.cmd(["DUMP", "set"]).reply() else { panic!("no payload") };
+    client.line("CONFIG SET notify-keyspace-events Eocg$lsz").is_ok();
+    client.line("CONFIG GET notify-keyspace-events").is(bulks(&["notify-keyspace-events", "g$lszocE"]));
+    listener.line("PSUBSCRIBE __key*").reply();
+    let mut tells = |line: &str, names: &[&str]| {
+        match line {
+            "RESTORE" => client.cmd([&b"RESTORE"[..], b"k", b"0", &payload, b"REPLACE"]).is_ok(),
+            _ => client.line(line).ignored(),
+        };
+        client.line("PUBLISH __key_done x").is(1);
+        let events = names.iter().map(|name| format!("__keyevent@0__:{name}"));
+        for channel in events.chain(["__key_done".to_owned()]) {
+            assert_eq!(listener.reply().items()[2], channel.as_str().into(), "{line}");
+        }
+    };
+    tells("SET k 1", &["set"]);
+    tells("SET k 2", &["overwritten", "set"]);
+    tells("SET k 2 KEEPTTL GET", &["overwritten", "set"]);
+    tells("SET k 2 NX", &[]);
+    tells("GETSET k 2", &["overwritten", "set"]);
+    tells("MSET k 2", &["overwritten", "set"]);
+    tells("MSETEX 1 k 2", &["overwritten", "set"]);
+    tells("SETEX k 100 2", &["overwritten", "set", "expire"]);
+    tells("INCR k", &["incrby"]);
+    tells("APPEND k 1", &["append"]);
+    tells("SETRANGE k 0 1", &["setrange"]);
+    tells("SETBIT k 1 1", &["setbit"]);
+    tells("BITOP NOT k k", &["overwritten", "set"]);
+    tells("SUNIONSTORE k set", &["overwritten", "type_changed", "sunionstore"]);
+    tells("SORT set ALPHA STORE k", &["overwritten", "type_changed", "sortstore"]);
+    tells("ZUNIONSTORE k 1 set", &["overwritten", "type_changed", "zunionstore"]);
+    tells("ZUNIONSTORE k 1 set", &["overwritten", "zunionstore"]);
+    tells("RESTORE", &["restore", "overwritten", "type_changed"]);
+    tells("SET k 1", &["overwritten", "type_changed", "set"]);
+    tells("COPY set k REPLACE", &["copy_to", "overwritten", "type_changed"]);
+    tells("COPY set k REPLACE", &["copy_to", "overwritten"]);
+    tells("SET other 1", &["set"]);
+    tells("RENAME other k", &["rename_from", "rename_to", "overwritten", "type_changed"]);
+    tells("RENAME k other", &["rename_from", "rename_to"]);
+}
+
 marked!(also_redis: every_command_tells_of_what_it_did);
 fn every_command_tells_of_what_it_did() {
     let server = Server::start();
