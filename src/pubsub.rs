@@ -207,11 +207,11 @@ impl<'a> Message<'a> {
         Message { kind, name, parts, encoded: [None, None], kept: [None, None] }
     }
 
-    fn send_to(&mut self, client: &Client) {
+    fn send_to(&mut self, client: &Client, publisher: Option<u64>) {
         let protocol = client.protocol();
         let parts = self.parts;
         let bytes = self.encoded[slot(protocol)].get_or_insert_with(|| encoded(parts, protocol, Vec::new()));
-        client.send(bytes);
+        client.send_news(bytes, publisher == Some(client.id));
     }
 
     /// Writes the letter to one client, unless the client exceeds its limits.
@@ -258,12 +258,12 @@ impl Letter {
         &self.text[..self.name_bytes]
     }
 
-    fn send(self) {
+    fn send(self, publisher: u64) {
         let (receiver, text) = (Arc::clone(&self.receiver), Arc::clone(&self.text));
         let name_bytes = self.name_bytes;
         // Gives back what was reserved.
         drop(self);
-        receiver.send(&text[name_bytes..]);
+        receiver.send_news(&text[name_bytes..], publisher == receiver.id);
     }
 }
 
@@ -325,9 +325,16 @@ impl PubSub {
         }
     }
 
-    /// Sends a message to all listeners of a channel, or of a sharded channel. Returns how many there are.
-    pub fn publish(&self, kind: ChannelKind, channel: &[u8], message: &[u8]) -> usize {
-        self.for_receivers(kind, channel, message, |client, message| message.send_to(client))
+    /// Sends a message to all listeners of a channel, or of a sharded channel. Returns how many there are. The
+    /// client that publishes it, if one does, gets the reply to its request first.
+    pub fn publish(
+        &self,
+        kind: ChannelKind,
+        channel: &[u8],
+        message: &[u8],
+        publisher: Option<u64>,
+    ) -> usize {
+        self.for_receivers(kind, channel, message, |client, message| message.send_to(client, publisher))
     }
 
     /// The same for a message that is sent later: `keep` gets a letter to each receiver.
@@ -348,7 +355,7 @@ impl PubSub {
     }
 
     /// Sends letters. A client that has stopped listening since they were written could take one for
-    /// a reply, and gets none; but the client that has `published` them gets its own, before its reply.
+    /// a reply, and gets none; but the client that has `published` them gets its own, behind its reply.
     pub fn send_letters(&self, letters: impl Iterator<Item = Letter>, published: u64) {
         let mut listeners = self.listeners.lock();
         for letter in letters {
@@ -359,7 +366,7 @@ impl PubSub {
             let of_name = listeners[letter.kind as usize].get(self.hash(letter.name()), letter.name());
             let listens = of_name.is_some_and(|of_name| of_name.clients.contains_key(&letter.receiver.id));
             if listens || letter.receiver.id == published {
-                letter.send();
+                letter.send(published);
             }
         }
     }

@@ -120,8 +120,6 @@ pub struct Tracks {
     pub is_exception: bool,
     /// Whether the command that is being run has read keys.
     pub has_read: bool,
-    /// The keys that the script has declared which is being run: whichever it reads, these are remembered.
-    declared: Option<Arc<[Box<[u8]>]>>,
     /// Bytes of memory that its prefixes take.
     pub prefix_bytes: usize,
 }
@@ -140,14 +138,8 @@ impl Tracks {
         }
     }
 
-    /// Records the keys that a script declares, before it runs.
-    pub fn declare<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) {
-        self.declared = Some(keys.map(Box::from).collect());
-    }
-
     /// Records that the script has run; it may have read keys.
     pub fn script_ended(&mut self) {
-        self.declared = None;
         self.has_read = true;
     }
 }
@@ -198,7 +190,7 @@ impl Tracking {
         interest.set_tracking(true);
         let own = table.trackers.get(&number).into_iter().flat_map(|tracker| &tracker.prefixes);
         let prefix_bytes = own.map(|prefix| 2 * prefix.len() + PREFIX_BYTES).sum();
-        Ok(Tracks { number, options, is_exception: false, has_read: false, declared: None, prefix_bytes })
+        Ok(Tracks { number, options, is_exception: false, has_read: false, prefix_bytes })
     }
 
     /// Ends tracking for a client, and frees what is remembered for it.
@@ -220,9 +212,8 @@ impl Tracking {
         drop(nobodys);
     }
 
-    /// Remembers that a client has read keys: those that it names, or those that its script declares.
-    /// Beyond `keys_max` keys, where that is not 0, some are forgotten, and their readers notified. A key for
-    /// which `comes_late` returns true is left to [`remember_late`](Self::remember_late).
+    /// Remembers that a client has read keys. Beyond `keys_max` keys, where that is not 0, some are forgotten,
+    /// and their readers notified. A key for which `comes_late` returns true is left to [`remember_late`](Self::remember_late).
     pub fn remember<'k>(
         &self,
         tracks: &mut Tracks,
@@ -237,14 +228,10 @@ impl Tracking {
         }
         let number = tracks.number;
         let mut table = self.0.lock();
-        let mut remember = |key: &[u8]| {
+        for key in keys {
             if !comes_late(number, key) {
                 table.remember(number, key);
             }
-        };
-        match &tracks.declared {
-            Some(declared) => declared.iter().for_each(|key| remember(key)),
-            None => keys.for_each(remember),
         }
         table.forget_surplus_of(number, keys_max, clients);
     }

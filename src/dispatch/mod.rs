@@ -586,9 +586,10 @@ fn fate(
     }
 }
 
-/// Writes a client's mail into its output. Messages come before the reply, since one may be the client's own.
-/// What may concern the reply comes after it: news of keys that the client has read or changed, and messages
-/// of a channel that it has just subscribed to, which it shows by more than the `subscriptions` it had.
+/// Writes a client's mail into its output. Messages come before the reply, but for those that the request has
+/// brought about. What may concern the reply comes after it, too: news of keys that the client has read or
+/// changed, and messages of a channel that it has just subscribed to, which it shows by more than the
+/// `subscriptions` it had.
 #[cold]
 fn deliver_mail(session: &Session, out: &mut Vec<u8>, mark: usize, subscriptions: usize) {
     let client = &session.client;

@@ -46,7 +46,7 @@ impl Instance {
             }
         }
         match session.may_not_wait {
-            false => self.pubsub.publish(kind, channel, message),
+            false => self.pubsub.publish(kind, channel, message, Some(session.client.id)),
             true => self.publish_later(session, kind, channel, message),
         }
     }
@@ -149,7 +149,7 @@ impl Instance {
             match effect {
                 Effect::Event { name, database, key } => {
                     publish_event(classes, name, database, &key, |channel, message| {
-                        self.pubsub.publish(ChannelKind::Channel, channel, message);
+                        self.pubsub.publish(ChannelKind::Channel, channel, message, by);
                     });
                 }
                 Effect::Lock(news) if news.change == LockChange::Evicted => self.lens.evict(&news),
@@ -346,7 +346,7 @@ impl Ears for Instance {
                         key.database as usize,
                         &key.name,
                         |channel, message| {
-                            self.pubsub.publish(ChannelKind::Channel, channel, message);
+                            self.pubsub.publish(ChannelKind::Channel, channel, message, None);
                         },
                     );
                 }
@@ -354,7 +354,7 @@ impl Ears for Instance {
             News::Flushed(_) => self.tracking.tell(&[Effect::Flushed], None, &self.clients),
             News::Message { kind, channel, message } => {
                 if let Some(kind) = KINDS.get(usize::from(kind)) {
-                    self.pubsub.publish(*kind, &channel, &message);
+                    self.pubsub.publish(*kind, &channel, &message, None);
                 }
             }
             News::Here(_) | News::Tells(_) | News::First { .. } => {}

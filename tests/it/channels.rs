@@ -71,28 +71,6 @@ fn messages_of_one_publisher_come_in_their_order() {
     });
 }
 
-marked!(also_redis: a_script_changes_nothing_in_how_its_client_is_told);
-fn a_script_changes_nothing_in_how_its_client_is_told() {
-    let mut client = Server::start().into_client();
-    client.line("HELLO 3").reply();
-    client.line("SUBSCRIBE c").reply();
-    let reply =
-        client.cmd(["EVAL", "redis.call('DBSIZE') return redis.call('PUBLISH', 'c', 'm')", "0"]).reply();
-    let Reply::Push(parts) = reply else { panic!("no push, but {reply:?}") };
-    assert_eq!(Reply::Array(parts), bulks(&["message", "c", "m"]));
-    client.reply().is(1);
-}
-
-marked!(also_redis: one_who_listens_to_itself_is_told_before_it_is_answered);
-fn one_who_listens_to_itself_is_told_before_it_is_answered() {
-    let mut client = Server::start().into_client();
-    client.line("HELLO 3").reply();
-    client.line("SUBSCRIBE c").reply();
-    let Reply::Push(parts) = client.line("PUBLISH c m").reply() else { panic!("no push") };
-    assert_eq!(Reply::Array(parts), bulks(&["message", "c", "m"]));
-    client.reply().is(1);
-}
-
 marked!(also_redis: a_listener_that_does_not_read_is_cut_off_and_slows_no_other_client_down);
 fn a_listener_that_does_not_read_is_cut_off_and_slows_no_other_client_down() {
     let server = Server::start_with(&["--client-output-buffer-limit", "pubsub 2mb 0 0"]);
@@ -266,6 +244,32 @@ fn a_restored_key_is_new_and_one_that_would_have_expired_is_deleted() {
         let channel = format!("__keyevent@0__:{name}");
         assert_eq!(listener.reply().reply(), bulks(&["pmessage", "__key*", &channel, key]));
     }
+}
+
+/// Redis 7.0 puts the message in front of the reply.
+#[test]
+fn a_client_gets_the_reply_before_the_message_that_it_has_published() {
+    let mut client = Server::start().into_client();
+    client.line("HELLO 3").ignored();
+    client.line("SUBSCRIBE c").ignored();
+    client.line("CONFIG SET notify-keyspace-events E$").is_ok();
+    let message =
+        |channel: &str, text: &str| Reply::Push(vec!["message".into(), channel.into(), text.into()]);
+    client.line("SUBSCRIBE __keyevent@0__:set").ignored();
+    client.line("PUBLISH c one").is(1);
+    client.reply().is(message("c", "one"));
+    client.line("SET k v").is_ok();
+    client.reply().is(message("__keyevent@0__:set", "k"));
+    client
+        .line("EVAL \"redis.call('PUBLISH', 'c', 'two') return redis.call('SET', KEYS[1], 'v')\" 1 k")
+        .is_ok();
+    client.reply().is(message("c", "two"));
+    client.reply().is(message("__keyevent@0__:set", "k"));
+    for line in ["MULTI", "PUBLISH c three", "PING"] {
+        client.line(line).ignored();
+    }
+    client.line("EXEC").is(Reply::Array(vec![1.into(), Reply::Simple("PONG".to_owned())]));
+    client.reply().is(message("c", "three"));
 }
 
 /// Redis 8.2 has the events of values that others replace, in front of a command's own or behind it.

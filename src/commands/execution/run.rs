@@ -74,7 +74,6 @@ pub(crate) fn handle(
                 // What a script does is not the client's own state.
                 session.show(|_| {});
             }
-            tracking::prepare(session, command, request);
             handler(&mut Context { instance, session, tx }, request, reply)
         }
         Run::Help(command) => Ok(reply_help(command(), reply)),

@@ -6,15 +6,8 @@ use crate::instance::Instance;
 use crate::resp::Request;
 use crate::session::Session;
 
-/// Records the keys that a script declares, before it runs for a client that tracks keys.
-pub(in crate::commands) fn prepare(session: &mut Session, command: &Command, request: Request<'_>) {
-    if let (Some(tracks), Scope::Script) = (&mut session.tracking, command.scope) {
-        tracks.declare(command.keys_of(request).map(|(key, _)| key));
-    }
-}
-
-/// Remembers what a command has read, before its shards are free. Of a script that has read anything all
-/// keys are remembered that it declares, as in Redis.
+/// Remembers what a command has read, before its shards are free. Of a script, that is what its commands have
+/// read, as in Redis since 7.2, and not the keys that it declares.
 #[cold]
 pub(crate) fn remember(instance: &Instance, session: &mut Session, command: &Command, request: Request<'_>) {
     let Some(tracks) = &mut session.tracking else { return };
