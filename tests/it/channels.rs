@@ -518,3 +518,16 @@ fn a_pattern_far_longer_than_people_write_is_refused() {
     other.cmd(["PUBSUB", "CHANNELS", &too_long]).is(Reply::Array(Vec::new()));
     other.cmd(["KEYS", &too_long]).is(Reply::Array(Vec::new()));
 }
+
+/// Since Redis 8.6: what a client listens to takes memory.
+#[test]
+fn clients_that_listen_need_memory() {
+    let mut client = Server::start().into_client();
+    client.line("CONFIG SET maxmemory 1").is_ok();
+    for line in ["SUBSCRIBE c", "PSUBSCRIBE c*", "SSUBSCRIBE c"] {
+        client.line(line).is_error("OOM command not allowed when used memory > 'maxmemory'.");
+    }
+    client.line("UNSUBSCRIBE").is(Reply::Array(vec!["unsubscribe".into(), Reply::Null, 0.into()]));
+    client.line("CONFIG SET maxmemory 0").is_ok();
+    client.line("SUBSCRIBE c").is(Reply::Array(vec!["subscribe".into(), "c".into(), 1.into()]));
+}

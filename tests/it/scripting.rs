@@ -615,3 +615,10 @@ fn a_script_that_has_written_is_not_stopped_for_want_of_memory() {
     client.line("EVAL \"#!lua\nreturn 1\" 0").is_error(OOM);
     client.line("GET l").is("v");
 }
+
+/// Redis 7.0 has no WAIT in scripts.
+#[test]
+fn a_script_does_not_wait_for_replicas() {
+    let mut client = Server::start().into_client();
+    client.line("EVAL \"return redis.call('WAIT', '1', '0')\" 0").is(0);
+}

@@ -25,7 +25,8 @@ const CONNECTION: Command = Command {
 const WAIT: Command = Command {
     name: "wait",
     arity: Arity::Exactly(3),
-    flags: Flags::NOSCRIPT,
+    flags: Flags::BLOCKING,
+    categories: Categories::CONNECTION.and(Categories::BLOCKING),
     group: Group::GENERIC,
     summary: "Waits for replicas to receive this connection's writes. There are none: blocks until the timeout.",
     since: "3.0.0",

@@ -307,6 +307,12 @@ fn xsetid(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
         at += 2;
     }
     let stream = tx.peek::<Stream>(key)?.ok_or(Error::NO_SUCH_KEY)?;
+    // A log of Redis 7 may go below it.
+    if id < stream.max_deleted_id && !tx.is_replay() {
+        return Err(Error::fixed(
+            "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id",
+        ));
+    }
     if let Some(last) = stream.last() {
         if id < last.id {
             return Err(Error::fixed(
