@@ -477,7 +477,7 @@ impl Aof {
         self.upto.store(0, Ordering::Release);
     }
 
-    /// Keeps the files that [`files`](Self::files) names from being deleted, for as long as the result exists.
+    /// Keeps the files that [`files`](Self::files) names from being deleted, as long as the result exists.
     pub fn keep_files(&self) -> MutexGuard<'_, ()> {
         self.in_use.lock()
     }
