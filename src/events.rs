@@ -19,6 +19,8 @@ const LETTERS: &[(u8, EventClass)] = &[
     (b't', EventClass::STREAM),
     (b'd', EventClass::MODULE),
     (b'n', EventClass::NEW),
+    (b'o', EventClass::OVERWRITTEN),
+    (b'c', EventClass::TYPE_CHANGED),
     (b'K', EventClass::AS_KEYSPACE),
     (b'E', EventClass::AS_KEYEVENT),
     (b'm', EventClass::MISS),
@@ -55,7 +57,11 @@ impl EventClass {
     pub const AS_KEYSPACE: EventClass = EventClass(1 << 12);
     /// Events are published to the channel of their name.
     pub const AS_KEYEVENT: EventClass = EventClass(1 << 13);
-    /// The classes that `A` stands for: all but [`MISS`](Self::MISS) and [`NEW`](Self::NEW).
+    /// Events of keys whose value was replaced by a new one.
+    pub const OVERWRITTEN: EventClass = EventClass(1 << 14);
+    /// Events of keys whose value was replaced by one of another type.
+    pub const TYPE_CHANGED: EventClass = EventClass(1 << 15);
+    /// The classes that `A` stands for: all of types, and of what removes keys.
     const ALL: EventClass = EventClass(0x3ff);
 
     /// Reads letters such as `KEA`; none if one of them is no class.
@@ -71,10 +77,12 @@ impl EventClass {
 
     /// The letters, as CONFIG GET prints them.
     pub fn letters(self) -> Vec<u8> {
+        // Redis shows none of the classes of values behind `A`, not even those that `A` leaves out.
+        const VALUES: EventClass =
+            EventClass::ALL.and(EventClass::NEW).and(EventClass::OVERWRITTEN).and(EventClass::TYPE_CHANGED);
         let all = self.contains(EventClass::ALL);
-        let shown = LETTERS
-            .iter()
-            .filter(|(_, class)| self.contains(*class) && !(all && EventClass::ALL.contains(*class)));
+        let shown =
+            LETTERS.iter().filter(|(_, class)| self.contains(*class) && !(all && VALUES.contains(*class)));
         all.then_some(b'A').into_iter().chain(shown.map(|(letter, _)| *letter)).collect()
     }
 
@@ -105,9 +113,16 @@ mod tests {
 
     #[test]
     fn classes_are_printed_as_redis_prints_them() {
-        for (letters, printed) in
-            [("", ""), ("KEA", "AKE"), ("Kg$lm", "g$lKm"), ("g$lshzxetd", "A"), ("mn", "nm"), ("AA", "A")]
-        {
+        for (letters, printed) in [
+            ("", ""),
+            ("KEA", "AKE"),
+            ("Kg$lm", "g$lKm"),
+            ("g$lshzxetd", "A"),
+            ("mn", "nm"),
+            ("cnoE", "nocE"),
+            ("AKmnoc", "AKm"),
+            ("AA", "A"),
+        ] {
             let classes = EventClass::parse(letters.as_bytes()).unwrap();
             assert_eq!(classes.letters(), printed.as_bytes(), "{letters}");
         }

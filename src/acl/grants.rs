@@ -234,7 +234,7 @@ pub(super) fn merge<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Result<Vec
     let mut open: Option<(usize, Vec<u8>)> = None;
     for (number, argument) in arguments.enumerate() {
         let (opens, closes) = (argument.first() == Some(&b'('), argument.last() == Some(&b')'));
-        if opens && !closes {
+        if opens && !closes && open.is_none() {
             open = Some((number, argument.to_vec()));
             continue;
         }

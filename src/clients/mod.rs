@@ -546,7 +546,12 @@ impl Client {
 
     /// For how many seconds it has done nothing.
     pub fn idle_s(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_sub(self.last_active_ms.load(Ordering::Relaxed)) / 1000
+        self.idle_ms(now_ms) / 1000
+    }
+
+    /// For how many milliseconds it has done nothing. Both moments may be some ticks of the clock too early.
+    pub fn idle_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.last_active_ms.load(Ordering::Relaxed))
     }
 
     /// The version of the protocol it speaks.

@@ -253,6 +253,14 @@ const PFDEBUG: Command = Command {
 
 fn pfdebug(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let (subcommand, key) = (request.at(1), request.at(2));
+    if is_word(subcommand, "simd") {
+        // The compiler has chosen the instructions, and there is nothing to switch.
+        return match key {
+            _ if is_word(key, "on") => Ok(reply.simple("enabled")),
+            _ if is_word(key, "off") => Ok(reply.simple("disabled")),
+            _ => Err(Error::fixed("ERR Argument must be ON or OFF")),
+        };
+    }
     let value = tx.peek::<Text>(key)?.ok_or(Error::fixed("ERR The specified key does not exist"))?;
     let (form, value) = (Form::of(value)?, value.to_vec());
     tx.make_raw(key);

@@ -30,6 +30,7 @@ const CHANNEL: Command = Command {
 const SUBSCRIBE: Command = Command {
     name: "subscribe",
     arity: Arity::AtLeast(2),
+    flags: CHANNEL.flags.and(Flags::DENYOOM),
     channels: Channels::ALL,
     traits: Traits::LISTENING,
     summary: "Subscribes to channels.",
@@ -48,6 +49,7 @@ fn subscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'
 const PSUBSCRIBE: Command = Command {
     name: "psubscribe",
     arity: Arity::AtLeast(2),
+    flags: CHANNEL.flags.and(Flags::DENYOOM),
     channels: Channels::PATTERNS,
     traits: Traits::LISTENING,
     summary: "Subscribes to all channels whose names match patterns.",
@@ -69,6 +71,7 @@ fn psubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<
 const SSUBSCRIBE: Command = Command {
     name: "ssubscribe",
     arity: Arity::AtLeast(2),
+    flags: CHANNEL.flags.and(Flags::DENYOOM),
     keys: &[KeySpec::every(1, KeyFlags::NOT_KEY)],
     channels: Channels::ALL,
     traits: Traits::LISTENING,

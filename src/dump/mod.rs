@@ -118,7 +118,9 @@ pub(crate) fn content_of(payload: &[u8], verifies: bool) -> Result<(&[u8], Autho
     let (checked, checksum) = payload.split_last_chunk().ok_or(DumpError::VersionOrChecksum)?;
     let (content, version) = checked.split_last_chunk().ok_or(DumpError::VersionOrChecksum)?;
     let author = Author::of_version(u16::from_le_bytes(*version)).ok_or(DumpError::VersionOrChecksum)?;
-    let is_right = !verifies || CHECKSUM.checksum(checked) == u64::from_le_bytes(*checksum);
+    // A checksum of zero is none: Redis writes it where `rdbchecksum` is off.
+    let checksum = u64::from_le_bytes(*checksum);
+    let is_right = !verifies || checksum == 0 || CHECKSUM.checksum(checked) == checksum;
     if is_right { Ok((content, author)) } else { Err(DumpError::VersionOrChecksum) }
 }
 

@@ -20,6 +20,12 @@ pub fn bulk(text: impl AsRef<[u8]>) -> OwnedFrame {
     OwnedFrame::BlobString { data: text.as_ref().to_vec(), attributes: None }
 }
 
+/// A bulk string behind an attribute, which RESP2 does not see.
+pub fn bulk_with_attribute(text: &str, name: &str, attribute: OwnedFrame) -> OwnedFrame {
+    let attributes = Some([(bulk(name), attribute)].into_iter().collect());
+    OwnedFrame::BlobString { data: text.as_bytes().to_vec(), attributes }
+}
+
 /// A simple string; it must hold neither CR nor LF.
 pub fn simple(text: &str) -> OwnedFrame {
     OwnedFrame::SimpleString { data: text.as_bytes().to_vec(), attributes: None }

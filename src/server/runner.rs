@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, sleep_until};
 
 use crate::clients::{Attention, Client, Leaving, Registration, Waiting};
-use crate::commands::admin::waiting::tell_durability;
+use crate::commands::admin::waiting::{NO_LOG, tell_durability};
 use crate::commands::error::Error;
 use crate::commands::execution::client_room::limit_clients;
 use crate::engine::unlocked_reads::has_hung_up;
@@ -433,8 +433,12 @@ impl<C: Carrier> Runner<C> {
         if tells_durability && !last_reply.is_empty() {
             last_reply.clear();
             let Conversation { instance, session, .. } = &self.conversation;
-            let reply = Reply::new(&mut last_reply, session.protocol);
-            let _sent = tell_durability(instance, session, reply);
+            match is_enough && !instance.persistence.aof.is_on() {
+                true => write_error(&mut last_reply, NO_LOG.as_bytes()),
+                false => {
+                    _ = tell_durability(instance, session, Reply::new(&mut last_reply, session.protocol))
+                }
+            }
         }
         let mut error = Vec::new();
         let ending = match client.replace_waiting(Waiting::No) {

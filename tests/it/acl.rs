@@ -639,6 +639,43 @@ fn users_are_kept_in_a_file() {
     );
 }
 
+// Redis 7.0 disconnects the clients of all users but `default`.
+#[test]
+fn a_file_that_is_loaded_again_disconnects_only_the_clients_that_it_concerns() {
+    let file = AclFile::new("again", "user alice on nopass &news +@all\nuser bob on nopass &news +@all\n");
+    let server = Server::start_with(&["--aclfile", file.path()]);
+    let mut admin = server.client();
+    let [mut alice, mut listening, mut losing, mut bob] = ["alice", "alice", "carol", "bob"].map(|name| {
+        admin.line("ACL SETUSER carol on nopass &news &gossip +@all").is_ok();
+        let mut client = server.client();
+        client.cmd(["AUTH", name, "any"]).is_ok();
+        client
+    });
+    listening.line("SUBSCRIBE news").reply();
+    losing.line("SUBSCRIBE gossip").reply();
+    file.write("user alice on >secret &news -@all +ping\nuser carol on nopass &news +@all\n");
+    admin.line("ACL LOAD").is_ok();
+    assert!(bob.is_closed() && losing.is_closed());
+    alice.line("PING").is_simple("PONG");
+    alice.line("ECHO a").is_error(&no_command("alice", "echo"));
+    admin.line("PUBLISH news m").is(1);
+    assert_eq!(listening.reply().items().len(), 3);
+}
+
+#[test]
+fn a_parenthesis_within_a_selector_opens_no_other_one() {
+    let mut client = Server::start().into_client();
+    for rules in ["(+ping (+select (+del ) ) )", "(+ping (+select (+del )"] {
+        client
+            .line(&format!("ACL SETUSER u on {rules}"))
+            .is_error("ERR Error in ACL SETUSER modifier '(+ping (+select (+del )': Syntax error");
+    }
+    client
+        .line("ACL SETUSER u on (+ping (+select (+del")
+        .is_error("ERR Unmatched parenthesis in acl selector starting at '(+ping'.");
+    client.line("ACL GETUSER u").is_nil();
+}
+
 marked!(also_redis: a_file_with_mistakes_changes_nothing);
 fn a_file_with_mistakes_changes_nothing() {
     let file = AclFile::new("mistaken", "user alice on nopass ~a* +get\n");

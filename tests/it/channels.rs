@@ -289,6 +289,79 @@ fn a_restored_key_is_new_and_one_that_would_have_expired_is_deleted() {
     }
 }
 
+/// Redis 7.0 puts the message in front of the reply.
+#[test]
+fn a_client_gets_the_reply_before_the_message_that_it_has_published() {
+    let mut client = Server::start().into_client();
+    client.line("HELLO 3").ignored();
+    client.line("SUBSCRIBE c").ignored();
+    client.line("CONFIG SET notify-keyspace-events E$").is_ok();
+    let message =
+        |channel: &str, text: &str| Reply::Push(vec!["message".into(), channel.into(), text.into()]);
+    client.line("SUBSCRIBE __keyevent@0__:set").ignored();
+    client.line("PUBLISH c one").is(1);
+    client.reply().is(message("c", "one"));
+    client.line("SET k v").is_ok();
+    client.reply().is(message("__keyevent@0__:set", "k"));
+    client
+        .line("EVAL \"redis.call('PUBLISH', 'c', 'two') return redis.call('SET', KEYS[1], 'v')\" 1 k")
+        .is_ok();
+    client.reply().is(message("c", "two"));
+    client.reply().is(message("__keyevent@0__:set", "k"));
+    for line in ["MULTI", "PUBLISH c three", "PING"] {
+        client.line(line).ignored();
+    }
+    client.line("EXEC").is(Reply::Array(vec![1.into(), Reply::Simple("PONG".to_owned())]));
+    client.reply().is(message("c", "three"));
+}
+
+/// Redis 8.2 has the events of values that others replace, in front of a command's own or behind it.
+#[test]
+fn a_value_that_replaces_another_one_is_told_of() {
+    let server = Server::start();
+    let (mut listener, mut client) = (server.client(), server.client());
+    client.line("SADD set a").is(1);
+    let Reply::Bulk(payload) = client.cmd(["DUMP", "set"]).reply() else { panic!("no payload") };
+    client.line("CONFIG SET notify-keyspace-events Eocg$lsz").is_ok();
+    client.line("CONFIG GET notify-keyspace-events").is(bulks(&["notify-keyspace-events", "g$lszocE"]));
+    listener.line("PSUBSCRIBE __key*").reply();
+    let mut tells = |line: &str, names: &[&str]| {
+        match line {
+            "RESTORE" => client.cmd([&b"RESTORE"[..], b"k", b"0", &payload, b"REPLACE"]).is_ok(),
+            _ => client.line(line).ignored(),
+        };
+        client.line("PUBLISH __key_done x").is(1);
+        let events = names.iter().map(|name| format!("__keyevent@0__:{name}"));
+        for channel in events.chain(["__key_done".to_owned()]) {
+            assert_eq!(listener.reply().items()[2], channel.as_str().into(), "{line}");
+        }
+    };
+    tells("SET k 1", &["set"]);
+    tells("SET k 2", &["overwritten", "set"]);
+    tells("SET k 2 KEEPTTL GET", &["overwritten", "set"]);
+    tells("SET k 2 NX", &[]);
+    tells("GETSET k 2", &["overwritten", "set"]);
+    tells("MSET k 2", &["overwritten", "set"]);
+    tells("MSETEX 1 k 2", &["overwritten", "set"]);
+    tells("SETEX k 100 2", &["overwritten", "set", "expire"]);
+    tells("INCR k", &["incrby"]);
+    tells("APPEND k 1", &["append"]);
+    tells("SETRANGE k 0 1", &["setrange"]);
+    tells("SETBIT k 1 1", &["setbit"]);
+    tells("BITOP NOT k k", &["overwritten", "set"]);
+    tells("SUNIONSTORE k set", &["overwritten", "type_changed", "sunionstore"]);
+    tells("SORT set ALPHA STORE k", &["overwritten", "type_changed", "sortstore"]);
+    tells("ZUNIONSTORE k 1 set", &["overwritten", "type_changed", "zunionstore"]);
+    tells("ZUNIONSTORE k 1 set", &["overwritten", "zunionstore"]);
+    tells("RESTORE", &["restore", "overwritten", "type_changed"]);
+    tells("SET k 1", &["overwritten", "type_changed", "set"]);
+    tells("COPY set k REPLACE", &["copy_to", "overwritten", "type_changed"]);
+    tells("COPY set k REPLACE", &["copy_to", "overwritten"]);
+    tells("SET other 1", &["set"]);
+    tells("RENAME other k", &["rename_from", "rename_to", "overwritten", "type_changed"]);
+    tells("RENAME k other", &["rename_from", "rename_to"]);
+}
+
 marked!(also_redis: every_command_tells_of_what_it_did);
 fn every_command_tells_of_what_it_did() {
     let server = Server::start();
@@ -573,4 +646,17 @@ fn a_pattern_far_longer_than_people_write_is_refused() {
     // What is asked once may be as long as a request.
     other.cmd(["PUBSUB", "CHANNELS", &too_long]).is(Reply::Array(Vec::new()));
     other.cmd(["KEYS", &too_long]).is(Reply::Array(Vec::new()));
+}
+
+/// Since Redis 8.6: what a client listens to takes memory.
+#[test]
+fn clients_that_listen_need_memory() {
+    let mut client = Server::start().into_client();
+    client.line("CONFIG SET maxmemory 1").is_ok();
+    for line in ["SUBSCRIBE c", "PSUBSCRIBE c*", "SSUBSCRIBE c"] {
+        client.line(line).is_error("OOM command not allowed when used memory > 'maxmemory'.");
+    }
+    client.line("UNSUBSCRIBE").is(Reply::Array(vec!["unsubscribe".into(), Reply::Null, 0.into()]));
+    client.line("CONFIG SET maxmemory 0").is_ok();
+    client.line("SUBSCRIBE c").is(Reply::Array(vec!["subscribe".into(), "c".into(), 1.into()]));
 }

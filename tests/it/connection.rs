@@ -137,9 +137,11 @@ fn clients_are_listed_as_they_describe_themselves() {
 fn who_does_nothing_is_idle_and_leaves_after_the_timeout() {
     let server = Server::start();
     let (mut quiet, mut asking) = (server.client(), server.client());
-    let (quiet_id, own_id) = (quiet.line("CLIENT ID").integer(), asking.line("CLIENT ID").integer());
+    let own_id = asking.line("CLIENT ID").integer();
     asking.line("CONFIG SET timeout 2").is_ok();
-    let (deadline, mut longest) = (Instant::now() + PATIENCE, 0);
+    let began = Instant::now();
+    let quiet_id = quiet.line("CLIENT ID").integer();
+    let (deadline, mut longest) = (began + PATIENCE, 0);
     loop {
         let list = asking.line("CLIENT LIST").text();
         let idle = |id: i64| -> Option<u64> {
@@ -152,7 +154,8 @@ fn who_does_nothing_is_idle_and_leaves_after_the_timeout() {
         assert!(Instant::now() < deadline, "it stays");
         thread::sleep(Duration::from_millis(20));
     }
-    assert!(longest >= 2, "it was closed after {longest} seconds");
+    assert!(began.elapsed() >= Duration::from_secs(2), "it was closed after {:?}", began.elapsed());
+    assert!(longest >= 1, "it was closed after {longest} seconds");
     assert!(quiet.is_closed());
 }
 

@@ -269,7 +269,7 @@ fn values(kind: &Kind) -> String {
         Kind::Addresses => "up to 16 addresses or host names".to_owned(),
         Kind::IpAddresses => "IP addresses".to_owned(),
         Kind::SavePoints => "pairs of numbers, from 1 second and 0 changes".to_owned(),
-        Kind::Events => "letters of `Ag$lshzxeKEtmdn`".to_owned(),
+        Kind::Events => "letters of `Ag$lshzxeKEtmdnoc`".to_owned(),
         Kind::Limits => {
             "class (`normal`, `replica` or `pubsub`), bytes, bytes, seconds; several times".to_owned()
         }

@@ -68,6 +68,18 @@ fn a_wait_ends_in_vain() {
 }
 
 #[test]
+fn a_wait_for_a_log_ends_with_the_log() {
+    let folder = Folder::new("durability-off");
+    let server = serve(&folder, "no");
+    let (mut client, mut other) = (server.client(), server.client());
+    client.line("SET key value").is_ok();
+    client.send(b"WAITAOF 1 0 0\r\n");
+    while !other.line("CLIENT LIST").text().contains("flags=b") {}
+    other.line("CONFIG SET appendonly no").is_ok();
+    client.reply().is_error("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
+}
+
+#[test]
 fn what_shares_a_step_with_others_does_not_wait() {
     let folder = Folder::new("durability-shared");
     let server = serve(&folder, "no");
@@ -91,6 +103,7 @@ fn without_a_log_nothing_is_on_the_disk() {
         ("0 x 0", "value is out of range, must be positive"),
         ("0 0 1.5", "timeout is not an integer or out of range"),
         ("0 0 -1", "timeout is negative"),
+        ("0 0 9223372036854775807", "timeout is out of range"),
     ] {
         client.line(&format!("WAITAOF {arguments}")).is_error(&format!("ERR {error}"));
     }

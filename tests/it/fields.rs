@@ -385,3 +385,20 @@ fn the_end_of_a_field_is_reported_whichever_command_meets_it_first() {
         }
     }
 }
+
+#[test]
+fn fields_that_are_not_there_are_missed_in_the_words_of_redis() {
+    let mut client = Server::start().into_client();
+    let (of_command, of_fields) =
+        ("ERR wrong number of arguments for 'hgetex' command", "ERR wrong number of arguments");
+    for (line, error) in [
+        ("HGETEX h EX 100 FIELDS", of_command),
+        ("HGETEX h EX 100 FIELDS 1", of_fields),
+        ("HGETEX h EX 100 FIELDS x", "ERR invalid number of fields"),
+        ("HSETEX h EX 100 FIELDS 1", of_fields),
+        ("HSETEX h EX 100 FIELDS 1 f", of_fields),
+        ("HEXPIRE h 10 NX GT FIELDS 1", "ERR FIELDS requires at least numfields and one field argument"),
+    ] {
+        client.line(line).is_error(error);
+    }
+}

@@ -98,6 +98,15 @@ fn a_new_count_breaks_a_watch_and_a_known_one_does_not() {
     }
 }
 
+/// Redis 8.6 can do without these instructions of the processor.
+#[test]
+fn instructions_are_not_to_be_chosen() {
+    let mut client = Server::start().into_client();
+    client.line("PFDEBUG SIMD ON").is_simple("enabled");
+    client.line("PFDEBUG simd off").is_simple("disabled");
+    client.line("PFDEBUG SIMD maybe").is_error("ERR Argument must be ON or OFF");
+}
+
 #[test]
 fn every_change_comes_back_from_the_log() {
     let folder = Folder::new("aof-hyperloglog");

@@ -287,3 +287,22 @@ fn keys_from_before_uses_were_counted_count_as_unused() {
     client.line("GET before").is("v");
     client.line("OBJECT FREQ before").is(1);
 }
+
+/// Redis 8.6 counts a key that was restored too late as expired, and takes a payload without a checksum.
+#[test]
+fn a_payload_may_come_too_late_or_without_a_checksum() {
+    let mut client = Server::start().into_client();
+    client.line("SET k value").is_ok();
+    let Reply::Bulk(mut payload) = client.cmd(["DUMP", "k"]).reply() else { panic!("no payload") };
+    client.cmd([&b"RESTORE"[..], b"late", b"1", &payload, b"ABSTTL"]).is_ok();
+    client.line("EXISTS late").is(0);
+    assert_eq!(client.info("expired_keys"), "1");
+    let checksum = payload.len() - 8;
+    payload[checksum..].fill(0);
+    client.cmd([&b"RESTORE"[..], b"unchecked", b"0", &payload]).is_ok();
+    client.line("GET unchecked").is("value");
+    payload[checksum] = 1;
+    client
+        .cmd([&b"RESTORE"[..], b"wrong", b"0", &payload])
+        .is_error("ERR DUMP payload version or checksum are wrong");
+}

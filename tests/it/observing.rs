@@ -226,6 +226,8 @@ fn debug_is_for_those_who_are_let_in() {
     client.line("DEBUG STRINGMATCH-LEN 5 aaaaa").is(1);
     client.line("DEBUG ERROR \"MINE alone\"").is_error("MINE alone");
     client.line("DEBUG PROTOCOL map").is(Reply::Array([0, 0, 1, 1, 2, 0].map(Reply::Integer).to_vec()));
+    client.line("DEBUG PROTOCOL attrib").is("Some real reply following the attribute");
+    client.line("DEBUG REPLY-COPY-AVOIDANCE 0").is_ok();
     client.line("DEBUG SET-ACTIVE-EXPIRE 0").is_ok();
     client.line("PEXPIRE key 1").is(1);
     while client.line("DBSIZE").integer() == 1 && client.line("EXISTS key").integer() == 1 {}

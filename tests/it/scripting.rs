@@ -626,3 +626,10 @@ fn a_number_is_no_text_of_a_reply() {
     }
     client.cmd(["EVAL", "return redis.status_reply('1')", "0"]).is_simple("1");
 }
+
+/// Redis 7.0 has no WAIT in scripts.
+#[test]
+fn a_script_does_not_wait_for_replicas() {
+    let mut client = Server::start().into_client();
+    client.line("EVAL \"return redis.call('WAIT', '1', '0')\" 0").is(0);
+}

@@ -621,3 +621,15 @@ fn idle_entries_are_claimed_some_thousands_at_a_time() {
     let all = client.line("XPENDING s g").reply().to_string();
     assert!(all.contains("[\"second\", \"12000\"]"), "{all}");
 }
+
+/// Redis 7.0 looks at the ID of the last entry alone.
+#[test]
+fn a_last_id_does_not_fall_behind_an_entry_that_was_deleted() {
+    let mut client = Server::start().into_client();
+    client.line("XADD x 5-5 f v").is("5-5");
+    client.line("XDEL x 5-5").is(1);
+    client
+        .line("XSETID x 5-4")
+        .is_error("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id");
+    client.line("XSETID x 5-5").is_ok();
+}

@@ -115,6 +115,7 @@ const ACL_DELUSER: Command = Command {
     since: "6.0.0",
     complexity: "O(1) amortized time considering the typical user.",
     arguments: &[Argument::string("username").multiple()],
+    secrets: Secrets::At(|request| (2..request.len()).collect()),
     example: &[
         ("ACL SETUSER bob", "OK"),
         ("ACL DELUSER bob nosuchuser", "(integer) 1"),
@@ -156,6 +157,7 @@ const ACL_GETUSER: Command = Command {
     since: "6.0.0",
     complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
     arguments: &[Argument::string("username")],
+    secrets: Secrets::At(|request| (2..request.len()).collect()),
     example: &[("ACL GETUSER nosuchuser", "(nil)")],
     run: Run::Server(get_user),
     ..SERVER

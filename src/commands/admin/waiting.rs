@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::clients::{Paused, Waiting};
+use crate::clock::system_s;
 use crate::instance::Instance;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, Sent};
@@ -25,7 +26,8 @@ const CONNECTION: Command = Command {
 const WAIT: Command = Command {
     name: "wait",
     arity: Arity::Exactly(3),
-    flags: Flags::NOSCRIPT,
+    flags: Flags::BLOCKING,
+    categories: Categories::CONNECTION.and(Categories::BLOCKING),
     group: Group::GENERIC,
     summary: "Waits for replicas to receive this connection's writes. There are none: blocks until the timeout.",
     since: "3.0.0",
@@ -72,6 +74,10 @@ const WAITAOF: Command = Command {
     ..CONNECTION
 };
 
+/// The reply of WAITAOF where no append-only file is written, or no longer.
+pub(crate) const NO_LOG: Error =
+    Error::fixed("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
+
 fn wait_aof(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let Context { instance, session, .. } = context;
     let out_of_range = Error::fixed("ERR value is out of range, value must between 0 and 1");
@@ -80,9 +86,7 @@ fn wait_aof(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
     let replicas = args::natural(request.at(2))?;
     let timeout_ms = timeout_ms(request.at(3))?;
     if local > 0 && !instance.persistence.aof.is_on() {
-        return Err(Error::fixed(
-            "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
-        ));
+        return Err(NO_LOG);
     }
     let is_durable = instance.is_durable(session.logged.end);
     if (replicas > 0 || local > 0 && !is_durable) && !session.may_not_wait {
@@ -101,7 +105,12 @@ pub(crate) fn tell_durability(instance: &Instance, session: &Session, reply: Rep
 fn timeout_ms(text: &[u8]) -> Result<u64> {
     let timeout_ms =
         parse_integer(text).ok_or(Error::fixed("ERR timeout is not an integer or out of range"))?;
-    u64::try_from(timeout_ms).map_err(|_| Error::fixed("ERR timeout is negative"))
+    let timeout_ms = u64::try_from(timeout_ms).map_err(|_| Error::fixed("ERR timeout is negative"))?;
+    // Redis adds the time since 1970, and has 63 bits for the sum.
+    match timeout_ms.saturating_add(system_s() * 1000) > i64::MAX as u64 {
+        true => Err(Error::fixed("ERR timeout is out of range")),
+        false => Ok(timeout_ms),
+    }
 }
 
 pub(in crate::commands) const CLIENT_PAUSE: Command = Command {

@@ -7,7 +7,7 @@ use crate::events::EventClass;
 use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types::strings::Text;
-use crate::values::Encoding;
+use crate::values::{Encoding, STRING_KIND};
 
 use super::{bit_offset, bitfield};
 use crate::commands::args::{self, is_word};
@@ -314,6 +314,7 @@ fn bitop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
             tx.event(EventClass::GENERIC, "del", target);
         }
     } else {
+        tx.event_of_replacing(target, STRING_KIND);
         tx.put_encoded(target, &result, Expiry::Never, Encoding::Raw);
         tx.event(EventClass::STRING, "set", target);
     }

@@ -68,7 +68,7 @@ mod tests {
             ("config|set", "CONFIG SET tls-key-file-pass pw", "CONFIG SET tls-key-file-pass *"),
             ("config|set", "CONFIG SET tls-client-key-file-pass pw", "CONFIG SET tls-client-key-file-pass *"),
             ("acl|setuser", "ACL SETUSER u >pw ~*", "ACL SETUSER * * *"),
-            ("acl|getuser", "ACL GETUSER u", "ACL GETUSER u"),
+            ("acl|getuser", "ACL GETUSER u", "ACL GETUSER *"),
             ("acl|dryrun", "ACL DRYRUN u AUTH u pw", "ACL DRYRUN u AUTH * *"),
             ("command|getkeys", "COMMAND GETKEYS HELLO 3 AUTH u pw", "COMMAND GETKEYS HELLO 3 AUTH * *"),
             ("acl|dryrun", "ACL DRYRUN u ACL DRYRUN v AUTH pw", "ACL DRYRUN u ACL DRYRUN v AUTH *"),

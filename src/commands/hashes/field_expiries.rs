@@ -192,8 +192,8 @@ impl Fields {
         (0..self.count).map(move |at| (request.at(self.first + 2 * at), request.at(self.first + 2 * at + 1)))
     }
 
-    /// Reads the number of fields at a place of a request, and where they are. Each takes `arguments`
-    /// arguments.
+    /// Reads the number of fields at a place of a request, which the caller has found to be there, and where
+    /// they are. Each takes `arguments` arguments.
     ///
     /// # Errors
     ///
@@ -205,9 +205,6 @@ impl Fields {
         error: &'static str,
     ) -> Result<Fields> {
         let left = request.len() - at;
-        if left < 1 + arguments {
-            return Err(Error::fixed("ERR FIELDS requires at least numfields and one field argument"));
-        }
         let count = args::positive(request.at(at), error)?;
         // Redis has 31 bits for it.
         if i32::try_from(count).is_err() {
@@ -255,6 +252,11 @@ fn parse_expire(request: Request<'_>) -> Result<(Option<Condition>, Fields)> {
             _ if is_word(option, "gt") => Condition::IsLater,
             _ if is_word(option, "lt") => Condition::IsEarlier,
             _ if is_word(option, "fields") => {
+                if request.len() < at + 2 {
+                    return Err(Error::fixed(
+                        "ERR FIELDS requires at least numfields and one field argument",
+                    ));
+                }
                 let read =
                     Fields::after(request, at, 1, "ERR Parameter `numFields` should be greater than 0")?;
                 at = read.end(1);

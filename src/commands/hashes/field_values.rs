@@ -113,6 +113,7 @@ impl FieldOptions {
                 // It stands alone.
             } else if is_word(option, "fields") {
                 let arguments = if sets { 2 } else { 1 };
+                request.get(at).ok_or_else(|| Error::wrong_arity(command))?;
                 let read = Fields::after(request, at, arguments, "ERR invalid number of fields")?;
                 at = read.end(arguments);
                 only_once(&mut fields, read)?;

@@ -179,9 +179,13 @@ fn rename(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 
 /// Gives a key that is there another name.
 fn carry(tx: &mut Transaction<'_>, source: &[u8], target: &[u8]) {
+    let replaced = tx.replaced_kind(target);
     tx.carry(source, tx.database(), target);
     tx.event(EventClass::GENERIC, "rename_from", source);
     tx.event(EventClass::GENERIC, "rename_to", target);
+    if let (Some(before), Some(after)) = (replaced, tx.replaced_kind(target)) {
+        tx.event_replaced(tx.database(), target, before, after);
+    }
 }
 
 const RENAMENX: Command = Command {
@@ -257,8 +261,15 @@ fn copy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     // The source counts as used even if the copy is not made.
     let is_copied = tx.exists(source) && tx.is_there(source) && (replaces || !is_in(tx, database, target));
     if is_copied {
+        let (own, kind) = (tx.database(), tx.replaced_kind(source));
+        tx.select(database);
+        let replaced = tx.replaced_kind(target);
+        tx.select(own);
         tx.copy(source, database, target);
         tx.event_in(database, EventClass::GENERIC, "copy_to", target);
+        if let (Some(before), Some(after)) = (replaced, kind) {
+            tx.event_replaced(database, target, before, after);
+        }
     }
     Ok(reply.bool(is_copied))
 }

@@ -166,6 +166,7 @@ fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
     let options = RestoreOptions::parse(request)?;
     let key = request.at(1);
     let was_there = tx.is_there(key);
+    let replaced = tx.replaced_kind(key);
     if !options.replaces && was_there {
         return Err(Error::fixed("BUSYKEY Target key name already exists."));
     }
@@ -189,6 +190,7 @@ fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
         if tx.remove(key) {
             tx.event(EventClass::GENERIC, "del", key);
         }
+        tx.count_expired();
         return Ok(reply.ok());
     }
     tx.put_any(key, payload.value(), expiry);
@@ -201,6 +203,9 @@ fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
         tx.event(EventClass::NEW, "new", key);
     }
     tx.event(EventClass::GENERIC, "restore", key);
+    if let Some(before) = replaced {
+        tx.event_replaced(tx.database(), key, before, payload.value().facts.kind);
+    }
     Ok(reply.ok())
 }
 

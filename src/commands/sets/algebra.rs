@@ -16,6 +16,7 @@ use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 use crate::commands::reads_much;
+use crate::values::SET_KIND;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[SDIFF, SDIFFCARD, SDIFFSTORE, SINTER, SINTERCARD, SINTERSTORE, SUNION, SUNIONCARD, SUNIONSTORE];
@@ -107,6 +108,7 @@ fn store(
     let len = members.len();
     if len > 0 {
         let (packed, large) = members.finish();
+        tx.event_of_replacing(key, SET_KIND);
         tx.put_any(key, sets::value(&packed, large.as_ref()), Expiry::Never);
         tx.event(EventClass::SET, event, key);
     } else if tx.remove_for_nothing(key) {

@@ -87,6 +87,7 @@ pub(super) fn store(
     let large = gathering.finish(tx.limit::<SortedSet>(), &mut packed);
     // The transaction takes the same nodes, and this function only lets them go.
     let content = large.as_ref().map_or(Content::Bytes(&packed), Content::Large);
+    tx.event_of_replacing(key, SortedSet::FACTS.kind);
     tx.put_any(key, Value { facts: SortedSet::FACTS, content }, Expiry::Never);
     tx.event(EventClass::SORTED_SET, event, key);
     count

@@ -11,6 +11,7 @@ use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
+use crate::values::STRING_KIND;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[GET, GETDEL, GETEX, GETSET, PSETEX, SET, SETEX, SETNX];
 
@@ -107,6 +108,7 @@ const GETSET: Command = Command {
 fn getset(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(1);
     let sent = reply_text(tx, key, tx.get::<Text>(key)?, reply);
+    tx.event_of_replacing(key, STRING_KIND);
     tx.put(key, request.at(2), Expiry::Never);
     tell_of_write(tx, key, Expiry::Never);
     Ok(sent)
@@ -168,7 +170,10 @@ fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
             // An absent key that comes to be so may be a lock.
             match options.condition {
                 Condition::Absent => _ = tx.insert_if_absent(key, value, expiry),
-                _ => tx.put(key, value, expiry),
+                _ => {
+                    tx.event_of_replacing(key, STRING_KIND);
+                    tx.put(key, value, expiry);
+                }
             }
             tell_of_write(tx, key, expiry);
         }
@@ -179,7 +184,10 @@ fn set(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
         condition => {
             let is_met = options.presence.is_met_by(tx, key)? && condition.is_met_by(tx, key)?;
             match is_met {
-                true => tx.put(key, value, expiry),
+                true => {
+                    tx.event_of_replacing(key, STRING_KIND);
+                    tx.put(key, value, expiry);
+                }
                 false => tx.follow_unmet(key),
             }
             is_met
@@ -542,6 +550,7 @@ fn set_for(
     reply: Reply<'_>,
 ) -> Result {
     let expiry = Expires::In { amount: request.at(2), unit_ms }.resolve(command, tx)?;
+    tx.event_of_replacing(request.at(1), STRING_KIND);
     tx.put(request.at(1), request.at(3), expiry);
     tell_of_write(tx, request.at(1), expiry);
     Ok(reply.ok())

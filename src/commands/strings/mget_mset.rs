@@ -11,6 +11,7 @@ use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
+use crate::values::STRING_KIND;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[MGET, MSET, MSETEX, MSETNX];
 
@@ -106,6 +107,7 @@ fn pairs<'a>(
 
 fn put_pairs<'a>(tx: &mut Transaction<'_>, pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) {
     for (key, value) in pairs {
+        tx.event_of_replacing(key, STRING_KIND);
         tx.put(key, value, Expiry::Never);
         tell_of_write(tx, key, Expiry::Never);
     }
@@ -159,6 +161,7 @@ fn msetex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     let are_met = are_met.unwrap_or(Ok(true))?;
     if are_met {
         for (key, value) in keys().zip(request.from(3).step_by(2)) {
+            tx.event_of_replacing(key, STRING_KIND);
             tx.put(key, value, expiry);
             // As in Redis: the events of an expiry stand in front here, and behind in SET.
             if let Expiry::At(_) = expiry {

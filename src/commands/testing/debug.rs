@@ -107,6 +107,8 @@ fn debug(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
             context.instance.pauses_cron.store(is_paused, Ordering::Relaxed);
             Ok(reply.ok())
         }
+        // No reply is copied in the way that this switches off.
+        3 if is_word(name, "reply-copy-avoidance") => Ok(reply.ok()),
         _ if is_word(name, "reload") => reload(context, request, reply),
         2 if is_word(name, "loadaof") => load_aof(context, reply),
         3 if is_word(name, "protocol") => show_type(request, reply),
@@ -148,8 +150,8 @@ const HELP: &[&str] = &[
     "POPULATE <count> [<prefix>] [<size>]",
     "    Creates <count> keys named <prefix>:<number>; the prefix is `key` by default. Skips existing keys.",
     "PROTOCOL <type>",
-    "    Returns a sample of a type: string, integer, double, bignum, null, array, set, map, push, verbatim,",
-    "    true, false.",
+    "    Returns a sample of a type: string, integer, double, bignum, null, array, set, map, attrib, push,",
+    "    verbatim, true, false.",
     "QUICKLIST-PACKED-THRESHOLD <size>",
     "    Not supported, as lists have no nodes of single elements: only 0, the default, is accepted.",
     "RELOAD [option ...]",
@@ -272,6 +274,11 @@ fn show_type(request: Request<'_>, reply: Reply<'_>) -> Result {
         kind if is_word(kind, "array") => tree::array(integers()),
         kind if is_word(kind, "set") => tree::set_of(integers()),
         kind if is_word(kind, "map") => tree::map_of(integers().zip([false, true, false].map(tree::boolean))),
+        kind if is_word(kind, "attrib") => tree::bulk_with_attribute(
+            "Some real reply following the attribute",
+            "key-popularity",
+            tree::array([tree::bulk("key:123"), tree::integer(90)]),
+        ),
         kind if is_word(kind, "push") && reply.protocol() == Protocol::Resp2 => {
             return Err(Error::fixed("ERR RESP2 is not supported by this command"));
         }

@@ -260,10 +260,10 @@ impl Aof {
         end.saturating_sub(self.durable.load(Ordering::Acquire))
     }
 
-    /// Waits until the journal up to `end` is durable.
+    /// Waits until the journal up to `end` is durable, or the log is turned off.
     pub async fn durable(&self, end: u64) {
         let mut progress = self.progress.subscribe();
-        while !self.is_durable(end) {
+        while self.is_on() && !self.is_durable(end) {
             // It cannot fail: `self` owns the sender.
             let _ = progress.changed().await;
         }

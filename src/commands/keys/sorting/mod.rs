@@ -292,6 +292,7 @@ fn put(tx: &mut Transaction<'_>, sorting: &Sorting<'_>, made: Made, reply: Reply
     }
     // The transaction takes the same nodes, and this function only lets them go.
     let content = large.as_ref().map_or(Content::Bytes(&packed), Content::Large);
+    tx.event_of_replacing(target, FACTS.kind);
     tx.put_any(target, Value { facts: &FACTS, content }, Expiry::Never);
     // Redis counts each element as a change.
     tx.count_more(target, len - 1);

@@ -84,6 +84,13 @@ impl Losses {
     }
 }
 
+impl Transaction<'_> {
+    /// Counts a key that has expired before it could be written.
+    pub fn count_expired(&self) {
+        self.keyspace.losses.count(Loss::Expired);
+    }
+}
+
 /// Why a key is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::keyspace) enum Loss {

@@ -35,6 +35,7 @@ use std::ops::DerefMut;
 
 use crate::events::EventClass;
 use crate::keyspace::KeyLocation;
+use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::shard::Followed;
 use crate::keyspace::transaction::following::alarms::Alarms;
 use crate::keyspace::transaction::following::blocked::{BlockedCount, BlockedKeys};
@@ -107,6 +108,32 @@ impl Transaction<'_> {
     #[cold]
     pub(in crate::keyspace) fn push_event(&self, name: &'static str, database: usize, key: &[u8]) {
         self.leave_effect(Effect::Event { name, database, key: key.into() });
+    }
+
+    /// Notes that a command is about to write a value of this kind, in place of any other one. Handlers call it
+    /// before the write, where Redis reports such events before the command's own.
+    #[inline(always)]
+    pub fn event_of_replacing(&self, key: &[u8], kind: u8) {
+        if let Some(before) = self.replaced_kind(key) {
+            self.event_replaced(self.database, key, before, kind);
+        }
+    }
+
+    /// The kind of the value of a key, for a command that replaces one of them by another; `None` if the key is absent, or if no client
+    /// wants to know.
+    #[inline(always)]
+    pub fn replaced_kind(&self, key: &[u8]) -> Option<u8> {
+        const CLASSES: EventClass = EventClass::OVERWRITTEN.and(EventClass::TYPE_CHANGED);
+        if self.wanted.event(CLASSES) { self.find(key).map(Entry::kind) } else { None }
+    }
+
+    /// Notes that a value of the kind `before` was replaced by one of the kind `after`.
+    #[cold]
+    pub fn event_replaced(&self, database: usize, key: &[u8], before: u8, after: u8) {
+        self.event_in(database, EventClass::OVERWRITTEN, "overwritten", key);
+        if before != after {
+            self.event_in(database, EventClass::TYPE_CHANGED, "type_changed", key);
+        }
     }
 
     /// Notes a write. The caller calls it before the write, and the key may be absent. An expired entry is
