@@ -4,8 +4,8 @@
 //! which command makes a better one. So the common mistakes are recognized here: a file that is not in PEM,
 //! an encrypted key, a certificate of version 1, an expired certificate.
 
-use std::fs::File;
-use std::io::Read;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use der::asn1::{AnyRef, ContextSpecific, GeneralizedTime, UtcTime};
@@ -37,6 +37,29 @@ pub(crate) fn read_certificates(file: &NamedFile) -> Result<Vec<CertificateDer<'
         Ok(_) => wrong("it holds no certificate"),
         Err(_) => wrong("its PEM is damaged"),
     }
+}
+
+/// The certificates in all files of a folder. Files without certificates do not count: a folder that OpenSSL
+/// uses has links, lists and notes beside them.
+///
+/// # Errors
+///
+/// With one line for people, which names the folder, or a file in it that cannot be read or is damaged.
+pub(crate) fn read_folder(folder: &NamedFile) -> Result<Vec<CertificateDer<'static>>, String> {
+    let unreadable = |error: io::Error| format!("{folder}: {}", files::reason(&error));
+    let mut found = Vec::new();
+    for entry in fs::read_dir(&folder.path).map_err(unreadable)? {
+        let name = entry.map_err(unreadable)?.file_name();
+        let file = NamedFile { path: folder.path.join(&name), name: folder.name.join(&name) };
+        // A pipe would never end, and a link that leads nowhere is what a removed certificate leaves.
+        if !fs::metadata(&file.path).is_ok_and(|metadata| metadata.is_file()) {
+            continue;
+        }
+        if has(&read(&file)?, b"-----BEGIN CERTIFICATE-----") {
+            found.extend(read_certificates(&file)?);
+        }
+    }
+    if found.is_empty() { Err(format!("{folder}: no file in it holds a certificate")) } else { Ok(found) }
 }
 
 /// The private key in a file.

@@ -22,6 +22,7 @@ pub struct Config {
     pub tls_cert_file: Text,
     pub tls_key_file: Text,
     pub tls_ca_cert_file: Text,
+    pub tls_ca_cert_dir: Text,
     pub tls_auth_clients: Choice,
     pub tls_protocols: Text,
     pub tls_ciphers: Text,

@@ -114,23 +114,30 @@ pub(super) async fn end(stream: &mut TlsStream<TcpStream>, last_words: &[u8]) {
     let _ = timeout(Duration::ZERO, ending).await;
 }
 
-/// The CAs that client certificates are verified against.
+/// The CAs, of a file, a folder or both, that client certificates are verified against.
 fn verifier(
     config: &Config,
     is_optional: bool,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, String> {
-    let Some(authorities_file) = config.file_of(&config.tls_ca_cert_file) else {
+    let (file, folder) = (config.file_of(&config.tls_ca_cert_file), config.file_of(&config.tls_ca_cert_dir));
+    if file.is_none() && folder.is_none() {
         // Redis's own text, which people search for, although not all of its parameters exist here.
         return Err(
             "could not configure TLS: Either tls-ca-cert-file or tls-ca-cert-dir must be specified when \
-             tls-cluster, tls-replication or tls-auth-clients are enabled! Keyfast needs tls-ca-cert-file; \
-             tls-ca-cert-dir has no effect: join its files into one"
+             tls-cluster, tls-replication or tls-auth-clients are enabled!"
                 .into(),
         );
-    };
+    }
     let mut authorities = RootCertStore::empty();
-    authorities.add_parsable_certificates(certificates(&authorities_file)?);
+    if let Some(file) = file {
+        authorities.add_parsable_certificates(certificates(&file)?);
+    }
+    if let Some(folder) = folder {
+        let found = certificates::read_folder(&folder);
+        let found = found.map_err(|why| format!("could not configure TLS: tls-ca-cert-dir {why}"))?;
+        authorities.add_parsable_certificates(found);
+    }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
     let builder = if is_optional { builder.allow_unauthenticated() } else { builder };
     builder.build().map_err(|error| format!("could not configure TLS: {error}"))

@@ -189,6 +189,45 @@ impl Certificates {
 }
 
 #[test]
+fn the_authorities_may_be_the_files_of_a_folder() {
+    let (certificates, others) = (Certificates::new("ca-folder"), Certificates::new("ca-folder-other"));
+    let folder = Folder::new("ca-folder-files");
+    fs::copy(certificates.file("ca.pem"), folder.file("8c7b6a5f.0")).unwrap();
+    fs::copy(others.file("ca.pem"), folder.file("other authority")).unwrap();
+    fs::write(folder.file("README"), "no certificate").unwrap();
+    std::os::unix::fs::symlink("gone", folder.file("link")).unwrap();
+    let path = folder.file("");
+    let options = ["--tls-ca-cert-file", "", "--tls-ca-cert-dir", &path];
+    let (server, port) = certificates.serve_with("yes", &options);
+    expect(&mut certificates.client(port, true), "PING", "+PONG\r\n");
+    let refused = |port: u16| {
+        let mut without = certificates.client(port, false);
+        let sent = without.write_all(b"PING\r\n").and_then(|()| without.flush());
+        sent.is_err() || without.read(&mut [0]).is_err()
+    };
+    assert!(refused(port));
+    // Only the file's authority is left once the folder has none but the other one.
+    fs::remove_file(folder.file("8c7b6a5f.0")).unwrap();
+    let mut client = server.client();
+    client.cmd(["CONFIG", "SET", "tls-ca-cert-dir", &path]).is_ok();
+    let mut unknown = certificates.client(port, true);
+    let sent = unknown.write_all(b"PING\r\n").and_then(|()| unknown.flush());
+    assert!(sent.is_err() || unknown.read(&mut [0]).is_err());
+    client.cmd(["CONFIG", "SET", "tls-ca-cert-file", &certificates.file("ca.pem")]).is_ok();
+    expect(&mut certificates.client(port, true), "PING", "+PONG\r\n");
+    // What cannot be read, or holds nothing, changes nothing.
+    let empty = Folder::new("ca-folder-empty");
+    for (path, why) in [
+        (empty.file(""), "no file in it holds a certificate"),
+        (empty.file("nosuch"), "No such file or directory"),
+    ] {
+        let said = client.cmd(["CONFIG", "SET", "tls-ca-cert-dir", &path]).reply().to_string();
+        assert!(said.contains("tls-ca-cert-dir ") && said.contains(why), "{said}");
+    }
+    expect(&mut certificates.client(port, true), "PING", "+PONG\r\n");
+}
+
+#[test]
 fn clients_with_a_certificate_are_served_over_tls() {
     let certificates = Certificates::new("tls");
     let (server, tls_port) = certificates.serve("yes");
@@ -515,8 +554,7 @@ fn what_is_wrong_with_the_certificates_is_said_in_one_line() {
         (
             vec!["--tls-cert-file", &certificate, "--tls-key-file", &key],
             "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication \
-             or tls-auth-clients are enabled! Keyfast needs tls-ca-cert-file; tls-ca-cert-dir has no effect: \
-             join its files into one\n",
+             or tls-auth-clients are enabled!\n",
         ),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_keyfast"));

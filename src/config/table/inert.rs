@@ -158,7 +158,6 @@ const FILES: &[Parameter] = &[
 ];
 
 const TLS: &[Parameter] = &[
-    inert("tls-ca-cert-dir", "", Kind::Path),
     inert("tls-client-cert-file", "", Kind::Path),
     inert("tls-client-key-file", "", Kind::Path),
     inert("tls-client-key-file-pass", "", Kind::Text).secret(),

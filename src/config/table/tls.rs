@@ -35,6 +35,14 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         ..Parameter::text(|config| &config.tls_ca_cert_file)
     },
     Parameter {
+        name: "tls-ca-cert-dir",
+        help: "Directory with CA certificates (PEM), beside those of `tls-ca-cert-file`",
+        detail: "All its files with certificates count, whatever their names; `CONFIG SET` with the same name reads them anew",
+        default: "",
+        kind: Kind::Path,
+        ..Parameter::text(|config| &config.tls_ca_cert_dir)
+    },
+    Parameter {
         name: "tls-auth-clients",
         help: "Certificates of clients: required (yes), optional, or not asked for (no)",
         default: "yes",
