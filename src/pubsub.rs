@@ -325,8 +325,8 @@ impl PubSub {
         }
     }
 
-    /// Sends a message to all listeners of a channel, or of a sharded channel. Returns how many there are. The
-    /// client that publishes it, if one does, gets the reply to its request first.
+    /// Sends a message to all listeners of a channel, or of a sharded channel. Returns how many there are.
+    /// The client that publishes it, if one does, gets the reply to its request first.
     pub fn publish(
         &self,
         kind: ChannelKind,
