@@ -212,8 +212,9 @@ impl Tracking {
         drop(nobodys);
     }
 
-    /// Remembers that a client has read keys. Beyond `keys_max` keys, where that is not 0, some are forgotten,
-    /// and their readers notified. A key for which `comes_late` returns true is left to [`remember_late`](Self::remember_late).
+    /// Remembers that a client has read keys. Beyond `keys_max` keys, where that is not 0, some are
+    /// forgotten, and their readers notified. A key for which `comes_late` returns true is left to
+    /// [`remember_late`](Self::remember_late).
     pub fn remember<'k>(
         &self,
         tracks: &mut Tracks,
