@@ -6,7 +6,7 @@ use super::words::{LOG_FORMATS, LOG_LEVELS};
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "loglevel",
-        help: "How much to log: debug logs most, warning least, nothing nothing",
+        help: "How much to log: debug logs most, warning least",
         default: "notice",
         kind: Kind::Choice(LOG_LEVELS),
         is_essential: true,

@@ -110,8 +110,8 @@ impl Transaction<'_> {
         self.leave_effect(Effect::Event { name, database, key: key.into() });
     }
 
-    /// Notes that a command is about to write a value of this kind, in place of any other one. Handlers call it
-    /// before the write, where Redis reports such events before the command's own.
+    /// Notes that a command is about to write a value of this kind, in place of any other one. Handlers call
+    /// it before the write, where Redis reports such events before the command's own.
     #[inline(always)]
     pub fn event_of_replacing(&self, key: &[u8], kind: u8) {
         if let Some(before) = self.replaced_kind(key) {
@@ -119,8 +119,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// The kind of the value of a key, for a command that replaces one of them by another; `None` if the key is absent, or if no client
-    /// wants to know.
+    /// The kind of the value of a key, for a command that replaces one of them by another; `None` if the key
+    /// is absent, or if no client wants to know.
     #[inline(always)]
     pub fn replaced_kind(&self, key: &[u8]) -> Option<u8> {
         const CLASSES: EventClass = EventClass::OVERWRITTEN.and(EventClass::TYPE_CHANGED);
