@@ -25,7 +25,8 @@ const CONNECTION: Command = Command {
 const WAIT: Command = Command {
     name: "wait",
     arity: Arity::Exactly(3),
-    flags: Flags::NOSCRIPT,
+    flags: Flags::BLOCKING,
+    categories: Categories::CONNECTION.and(Categories::BLOCKING),
     group: Group::GENERIC,
     summary: "Waits for replicas to receive this connection's writes. There are none: blocks until the timeout.",
     since: "3.0.0",
@@ -108,7 +109,7 @@ pub(in crate::commands) const CLIENT_PAUSE: Command = Command {
     name: "client|pause",
     arity: Arity::AtLeast(3),
     summary: "Suspends all clients, or only their writes, for a number of milliseconds.",
-    since: "2.9.50",
+    since: "3.0.0",
     complexity: "O(1)",
     arguments: &[
         Argument::integer("timeout"),
@@ -162,7 +163,7 @@ pub(in crate::commands) const CLIENT_UNBLOCK: Command = Command {
     arguments: &[
         Argument::integer("client-id"),
         Argument::one_of(
-            "timeout_error",
+            "unblock-type",
             &[Argument::pure_token("timeout", "TIMEOUT"), Argument::pure_token("error", "ERROR")],
         )
         .optional(),
