@@ -354,9 +354,9 @@ const CLUSTER_SETSLOT: Command = Command {
         Argument::one_of(
             "subcommand",
             &[
-                Argument::string("importing").token("IMPORTING"),
-                Argument::string("migrating").token("MIGRATING"),
-                Argument::string("node").token("NODE"),
+                Argument::string("importing").shown_as("node-id").token("IMPORTING"),
+                Argument::string("migrating").shown_as("node-id").token("MIGRATING"),
+                Argument::string("node").shown_as("node-id").token("NODE"),
                 Argument::pure_token("stable", "STABLE"),
             ],
         ),

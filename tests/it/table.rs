@@ -230,23 +230,24 @@ fn why_wrong(name: &str, option: &Value, known: &Facts) -> Option<String> {
     (!is_right).then(|| format!("{name}: no other server has {option}"))
 }
 
-/// A fact without the words that an argument is shown with, which are its name or nearly so. Sets are sorted,
+/// A fact without what an argument is shown as where that is its name, as the files have it. Sets are sorted,
 /// and nothing is as good as an empty list.
 fn comparable(fact: &Value) -> Value {
-    match sorted(without_display(fact.clone())) {
+    match sorted(without_names_shown(fact.clone())) {
         Value::Array(items) if items.is_empty() => Value::Null,
         fact => fact,
     }
 }
 
-/// Facts without the words that an argument is shown with.
-fn without_display(mut value: Value) -> Value {
+fn without_names_shown(mut value: Value) -> Value {
     if let Some(fields) = value.as_object_mut() {
-        fields.remove("display_text");
-        fields.values_mut().for_each(|field| *field = without_display(field.take()));
+        if fields.get("display_text").is_some_and(|text| *text == fields["name"]) {
+            fields.remove("display_text");
+        }
+        fields.values_mut().for_each(|field| *field = without_names_shown(field.take()));
     }
     if let Some(items) = value.as_array_mut() {
-        items.iter_mut().for_each(|item| *item = without_display(item.take()));
+        items.iter_mut().for_each(|item| *item = without_names_shown(item.take()));
     }
     value
 }
@@ -546,7 +547,7 @@ fn argument(facts: &Argument) -> String {
         ArgumentKind::OneOf => arguments(facts.arguments, "|"),
         ArgumentKind::Block => arguments(facts.arguments, " "),
         ArgumentKind::PureToken => String::new(),
-        _ => facts.name.to_owned(),
+        _ => facts.shown().unwrap_or_default().to_owned(),
     };
     let token = match facts.token {
         None => String::new(),

@@ -213,7 +213,7 @@ const CLIENT_KILL: Command = Command {
     arguments: &[Argument::one_of(
         "filter",
         &[
-            Argument::string("old-format").deprecated_since("2.8.12"),
+            Argument::string("old-format").shown_as("ip:port").deprecated_since("2.8.12"),
             Argument::one_of("new-format", client_filter::OF_KILL).multiple(),
         ],
     )],

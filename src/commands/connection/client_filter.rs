@@ -29,8 +29,8 @@ pub(super) const OF_LIST: &[Argument] = &filters(
         Argument::one_of("client-type", KINDS_OF_LIST).token("TYPE").since("5.0.0").optional(),
         Argument::integer("client-id").token("ID").since("6.2.0").optional().multiple(),
         Argument::string("username").token("USER").since("8.1.0").optional(),
-        Argument::string("addr").token("ADDR").since("8.1.0").optional(),
-        Argument::string("laddr").token("LADDR").since("8.1.0").optional(),
+        Argument::string("addr").shown_as("ip:port").token("ADDR").since("8.1.0").optional(),
+        Argument::string("laddr").shown_as("ip:port").token("LADDR").since("8.1.0").optional(),
         Argument::one_of("skipme", &[Argument::pure_token("yes", "YES"), Argument::pure_token("no", "NO")])
             .token("SKIPME")
             .since("8.1.0")
@@ -59,8 +59,8 @@ pub(super) const OF_KILL: &[Argument] = &filters(
         .since("2.8.12")
         .optional(),
         Argument::string("username").token("USER").optional(),
-        Argument::string("addr").token("ADDR").optional(),
-        Argument::string("laddr").token("LADDR").since("6.2.0").optional(),
+        Argument::string("addr").shown_as("ip:port").token("ADDR").optional(),
+        Argument::string("laddr").shown_as("ip:port").token("LADDR").since("6.2.0").optional(),
         Argument::one_of("skipme", &[Argument::pure_token("yes", "YES"), Argument::pure_token("no", "NO")])
             .token("SKIPME")
             .optional(),

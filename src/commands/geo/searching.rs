@@ -37,8 +37,8 @@ const ORDER: Argument =
 const STORE: Argument = Argument::one_of(
     "store",
     &[
-        Argument::new("storekey", ArgumentKind::Key).token("STORE").of_spec(1),
-        Argument::new("storedistkey", ArgumentKind::Key).token("STOREDIST").of_spec(2),
+        Argument::new("storekey", ArgumentKind::Key).shown_as("key").token("STORE").of_spec(1),
+        Argument::new("storedistkey", ArgumentKind::Key).shown_as("key").token("STOREDIST").of_spec(2),
     ],
 )
 .optional();

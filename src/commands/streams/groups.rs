@@ -59,7 +59,7 @@ const CREATE: Command = Command {
         Argument::string("group"),
         ID,
         Argument::pure_token("mkstream", "MKSTREAM").optional(),
-        Argument::integer("entriesread").token("ENTRIESREAD").optional(),
+        Argument::integer("entriesread").shown_as("entries-read").token("ENTRIESREAD").optional(),
     ],
     example: &[
         ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),
@@ -177,7 +177,7 @@ const SETID: Command = Command {
         Argument::KEY,
         Argument::string("group"),
         ID,
-        Argument::integer("entriesread").token("ENTRIESREAD").optional(),
+        Argument::integer("entriesread").shown_as("entries-read").token("ENTRIESREAD").optional(),
     ],
     example: &[
         ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),

@@ -63,12 +63,17 @@ const TARGET: KeySpec = KeySpec::searched(
 const CATEGORIES: Categories =
     Categories::DANGEROUS.and(Categories::LIST).and(Categories::SET).and(Categories::SORTEDSET);
 
-const BY: Argument = Argument::pattern("by-pattern").token("BY").optional().of_spec(1);
+const BY: Argument = Argument::pattern("by-pattern").shown_as("pattern").token("BY").optional().of_spec(1);
 const LIMIT: Argument = Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")])
     .token("LIMIT")
     .optional();
-const GET: Argument =
-    Argument::pattern("get-pattern").token("GET").optional().multiple().multiple_token().of_spec(1);
+const GET: Argument = Argument::pattern("get-pattern")
+    .shown_as("pattern")
+    .token("GET")
+    .optional()
+    .multiple()
+    .multiple_token()
+    .of_spec(1);
 const ORDER: Argument =
     Argument::one_of("order", &[Argument::pure_token("asc", "ASC"), Argument::pure_token("desc", "DESC")])
         .optional();
