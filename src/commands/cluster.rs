@@ -43,11 +43,8 @@ const CHANGE_RANGES: Command = Command {
     arity: Arity::AtLeast(4),
     since: "7.0.0",
     complexity: "O(N) where N is the total number of the slots between the start slot and end slot arguments.",
-    arguments: &[Argument::block(
-        "start-slot_end-slot",
-        &[Argument::integer("start-slot"), Argument::integer("end-slot")],
-    )
-    .multiple()],
+    arguments: &[Argument::block("range", &[Argument::integer("start-slot"), Argument::integer("end-slot")])
+        .multiple()],
     ..CHANGE
 };
 
@@ -211,7 +208,7 @@ const CLUSTER_GETKEYSINSLOT: Command = Command {
     name: "cluster|getkeysinslot",
     arity: Arity::Exactly(4),
     summary: "Returns keys of a slot.",
-    complexity: "O(log(N)) where N is the number of requested keys",
+    complexity: "O(N) where N is the number of requested keys",
     tips: NONDETERMINISTIC,
     arguments: &[Argument::integer("slot"), Argument::integer("count")],
     ..SUBCOMMAND
@@ -282,7 +279,7 @@ const CLUSTER_MEET: Command = Command {
     arguments: &[
         Argument::string("ip"),
         Argument::integer("port"),
-        Argument::integer("cluster_bus_port").since("4.0.0").optional(),
+        Argument::integer("cluster-bus-port").since("4.0.0").optional(),
     ],
     ..CHANGE
 };
@@ -303,8 +300,13 @@ const CLUSTER_NODES: Command = Command {
     ..SUBCOMMAND
 };
 
-const CLUSTER_REPLICAS: Command =
-    Command { name: "cluster|replicas", summary: "Lists the replicas of a node.", since: "5.0.0", ..OF_NODE };
+const CLUSTER_REPLICAS: Command = Command {
+    name: "cluster|replicas",
+    summary: "Lists the replicas of a node.",
+    since: "5.0.0",
+    complexity: "O(N) where N is the number of replicas.",
+    ..OF_NODE
+};
 
 const CLUSTER_REPLICATE: Command = Command {
     name: "cluster|replicate",
@@ -321,7 +323,7 @@ const CLUSTER_RESET: Command = Command {
     summary: "Removes this node from the cluster.",
     complexity: "O(N) where N is the number of known nodes. The command may execute a FLUSHALL as a side effect.",
     arguments: &[Argument::one_of(
-        "hard_soft",
+        "reset-type",
         &[Argument::pure_token("hard", "HARD"), Argument::pure_token("soft", "SOFT")],
     )
     .optional()],
@@ -352,9 +354,9 @@ const CLUSTER_SETSLOT: Command = Command {
         Argument::one_of(
             "subcommand",
             &[
-                Argument::string("node-id").token("IMPORTING"),
-                Argument::string("node-id").token("MIGRATING"),
-                Argument::string("node-id").token("NODE"),
+                Argument::string("importing").shown_as("node-id").token("IMPORTING"),
+                Argument::string("migrating").shown_as("node-id").token("MIGRATING"),
+                Argument::string("node").shown_as("node-id").token("NODE"),
                 Argument::pure_token("stable", "STABLE"),
             ],
         ),
@@ -365,6 +367,7 @@ const CLUSTER_SETSLOT: Command = Command {
 const CLUSTER_SHARDS: Command = Command {
     name: "cluster|shards",
     arity: Arity::Exactly(2),
+    flags: Flags::LOADING.and(Flags::STALE),
     summary: "Lists the shards of the cluster.",
     since: "7.0.0",
     complexity: "O(N) where N is the total number of cluster nodes",
@@ -375,6 +378,7 @@ const CLUSTER_SHARDS: Command = Command {
 const CLUSTER_SLAVES: Command = Command {
     name: "cluster|slaves",
     summary: "Lists the replicas of a node.",
+    complexity: "O(N) where N is the number of replicas.",
     deprecated: Some(Deprecated { since: "5.0.0", replaced_by: "`CLUSTER REPLICAS`" }),
     ..OF_NODE
 };
@@ -382,6 +386,7 @@ const CLUSTER_SLAVES: Command = Command {
 const CLUSTER_SLOTS: Command = Command {
     name: "cluster|slots",
     arity: Arity::Exactly(2),
+    flags: Flags::LOADING.and(Flags::STALE),
     summary: "Lists the slots with their nodes.",
     complexity: "O(N) where N is the total number of Cluster nodes",
     deprecated: Some(Deprecated { since: "7.0.0", replaced_by: "`CLUSTER SHARDS`" }),

@@ -140,7 +140,8 @@ const PFCOUNT: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::READONLY,
     // It keeps the count in the value.
-    keys: &[KeySpec::every(1, KeyFlags::RW.and(KeyFlags::ACCESS))],
+    keys: &[KeySpec::every(1, KeyFlags::RW.and(KeyFlags::ACCESS))
+        .noted("RW because it may change the internal representation of the key, and propagate to replicas")],
     categories: Categories::HYPERLOGLOG.and(Categories::READ),
     group: Group::HYPERLOGLOG,
     summary: "Returns the approximate number of distinct elements in one or several HyperLogLogs together.",
@@ -203,7 +204,7 @@ const PFMERGE: Command = Command {
     complexity: "O(N) to merge N HyperLogLogs, but with high constant times.",
     arguments: &[
         Argument::new("destkey", ArgumentKind::Key),
-        Argument::new("sourcekey", ArgumentKind::Key).of_spec(1).multiple(),
+        Argument::new("sourcekey", ArgumentKind::Key).optional().of_spec(1).multiple(),
     ],
     example: &[
         ("PFADD monday ann bob", "(integer) 1"),

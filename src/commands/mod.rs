@@ -126,7 +126,7 @@ fn new_catalog() -> Catalog {
         catalog.add(command.name, command.category_names());
     }
     for absent in unsupported::all() {
-        catalog.add_absent(absent.name, absent.category_names(), absent.is_of_redis_7);
+        catalog.add_absent(absent.name, absent.category_names(), absent.is_of_redis);
     }
     catalog
 }

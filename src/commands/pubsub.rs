@@ -27,10 +27,13 @@ const CHANNEL: Command = Command {
     ..Command::DEFAULTS
 };
 
+/// The flags of the commands that subscribe: a subscription takes memory.
+const SUBSCRIBES: Flags = CHANNEL.flags.and(Flags::DENYOOM);
+
 const SUBSCRIBE: Command = Command {
     name: "subscribe",
     arity: Arity::AtLeast(2),
-    flags: CHANNEL.flags.and(Flags::DENYOOM),
+    flags: SUBSCRIBES,
     channels: Channels::ALL,
     traits: Traits::LISTENING,
     summary: "Subscribes to channels.",
@@ -49,13 +52,13 @@ fn subscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'
 const PSUBSCRIBE: Command = Command {
     name: "psubscribe",
     arity: Arity::AtLeast(2),
-    flags: CHANNEL.flags.and(Flags::DENYOOM),
+    flags: SUBSCRIBES,
     channels: Channels::PATTERNS,
     traits: Traits::LISTENING,
     summary: "Subscribes to all channels whose names match patterns.",
     since: "2.0.0",
-    complexity: "O(N) where N is the number of patterns the client is already subscribed to.",
-    arguments: &[Argument::block("pattern", &[Argument::pattern("pattern")]).multiple()],
+    complexity: "O(N) where N is the number of patterns to subscribe to.",
+    arguments: &[Argument::pattern("pattern").multiple()],
     example: &[("PSUBSCRIBE news.*", "[\"psubscribe\", \"news.*\", (integer) 1]")],
     run: Run::Server(psubscribe),
     ..CHANNEL
@@ -71,7 +74,7 @@ fn psubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<
 const SSUBSCRIBE: Command = Command {
     name: "ssubscribe",
     arity: Arity::AtLeast(2),
-    flags: CHANNEL.flags.and(Flags::DENYOOM),
+    flags: SUBSCRIBES,
     keys: &[KeySpec::every(1, KeyFlags::NOT_KEY)],
     channels: Channels::ALL,
     traits: Traits::LISTENING,
@@ -146,7 +149,7 @@ const UNSUBSCRIBE: Command = Command {
     traits: Traits::LISTENING,
     summary: "Unsubscribes from channels, or from all of them.",
     since: "2.0.0",
-    complexity: "O(N) where N is the number of clients already subscribed to a channel.",
+    complexity: "O(N) where N is the number of channels to unsubscribe.",
     arguments: &[Argument::string("channel").optional().multiple()],
     example: &[("UNSUBSCRIBE", "[\"unsubscribe\", (nil), (integer) 0]")],
     run: Run::Server(unsubscribe),
@@ -163,7 +166,7 @@ const PUNSUBSCRIBE: Command = Command {
     traits: Traits::LISTENING,
     summary: "Unsubscribes from patterns, or from all of them.",
     since: "2.0.0",
-    complexity: "O(N+M) where N is the number of patterns the client is already subscribed and M is the number of total patterns subscribed in the system (by any client).",
+    complexity: "O(N) where N is the number of patterns to unsubscribe.",
     arguments: &[Argument::pattern("pattern").optional().multiple()],
     example: &[("PUNSUBSCRIBE", "[\"punsubscribe\", (nil), (integer) 0]")],
     run: Run::Server(punsubscribe),
@@ -181,7 +184,7 @@ const SUNSUBSCRIBE: Command = Command {
     traits: Traits::LISTENING,
     summary: "Unsubscribes from sharded channels, or from all of them.",
     since: "7.0.0",
-    complexity: "O(N) where N is the number of clients already subscribed to a shard channel.",
+    complexity: "O(N) where N is the number of shard channels to unsubscribe.",
     arguments: &[Argument::string("shardchannel").optional().multiple()],
     example: &[("SUNSUBSCRIBE", "[\"sunsubscribe\", (nil), (integer) 0]")],
     run: Run::Server(sunsubscribe),

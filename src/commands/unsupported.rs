@@ -1,8 +1,8 @@
 //! Commands of Redis and Valkey that are not here. Rules about users may name them, so that an ACL file of
-//! another server can be used as it is; ACL CAT lists those of Redis 7.0, and ACL DRYRUN judges them.
+//! another server can be used as it is; ACL CAT lists those of Redis 8.6, and ACL DRYRUN judges them.
 //!
-//! `absent.txt` was made from COMMAND INFO of redis-server 7.0.15 and, after an empty line, from that of
-//! newer servers. A line is a name, the arity, the ACL categories, and where the keys are:
+//! `unsupported.txt` was made from COMMAND INFO of redis-server 8.6.3 and, after an empty line, from that of
+//! Valkey 9.1.2. A line is a name, the arity, the ACL categories, and where the keys are:
 //!
 //! - `i1,0,1,0,rw`: the position of the first key; the distance of the last key from the first (below zero:
 //!   from the end of the request); the step; a limit (2 means one half of the rest); read and written.
@@ -23,29 +23,29 @@ pub struct Absent {
     pub name: &'static str,
     /// How many arguments it takes.
     pub arity: Arity,
-    /// Whether Redis 7.0 has it.
-    pub is_of_redis_7: bool,
+    /// Whether Redis 8.6 has it.
+    pub is_of_redis: bool,
     categories: &'static str,
     keys: &'static str,
 }
 
 /// All of them. A command that has come to be here may still be among them: what is here counts.
 pub fn all() -> impl Iterator<Item = Absent> {
-    let (seven, newer) = TABLE.split_once("\n\n").unwrap_or((TABLE, ""));
-    let rows = |lines: &'static str, is_of_redis_7| lines.lines().map(move |line| row(line, is_of_redis_7));
-    rows(seven, true).chain(rows(newer, false))
+    let (redis, valkey) = TABLE.split_once("\n\n").unwrap_or((TABLE, ""));
+    let rows = |lines: &'static str, is_of_redis| lines.lines().map(move |line| row(line, is_of_redis));
+    rows(redis, true).chain(rows(valkey, false))
 }
 
 const TABLE: &str = include_str!("unsupported.txt");
 
-fn row(line: &'static str, is_of_redis_7: bool) -> Absent {
+fn row(line: &'static str, is_of_redis: bool) -> Absent {
     let mut words = line.split(' ');
     let mut word = || words.next().unwrap_or_default();
     let (name, arity, categories, keys) = (word(), word(), word(), word());
     let number: i64 = arity.parse().unwrap_or_default();
     let count = number.unsigned_abs() as usize;
     let arity = if number < 0 { Arity::AtLeast(count) } else { Arity::Exactly(count) };
-    Absent { name, arity, is_of_redis_7, categories, keys }
+    Absent { name, arity, is_of_redis, categories, keys }
 }
 
 /// The command, or the subcommand, that a request would be for.

@@ -495,6 +495,25 @@ fn keys_that_expire_and_keys_that_are_evicted_are_told_of() {
     assert_eq!(wait_for_event(&mut listener, "evicted"), "goes");
 }
 
+marked!(also_redis: nothing_is_subscribed_to_while_memory_is_short);
+fn nothing_is_subscribed_to_while_memory_is_short() {
+    const REFUSED: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+    let server = Server::start();
+    let (mut listener, mut client) = (server.client(), server.client());
+    client.line("CONFIG SET maxmemory 1").is_ok();
+    for line in ["SUBSCRIBE c", "PSUBSCRIBE c*", "SSUBSCRIBE c"] {
+        listener.line(line).is_error(REFUSED);
+    }
+    listener.line("MULTI").is_ok();
+    listener.line("SUBSCRIBE c").is_error(REFUSED);
+    listener.line("EXEC").is_error("EXECABORT Transaction discarded because of previous errors.");
+    // A subscription can be ended, and a message can be sent.
+    listener.line("UNSUBSCRIBE c").reply();
+    client.line("PUBLISH c m").is(0);
+    client.line("CONFIG SET maxmemory 0").is_ok();
+    assert_eq!(listener.line("SUBSCRIBE c").reply().to_string(), "[\"subscribe\", \"c\", (integer) 1]");
+}
+
 marked!(also_redis: events_of_a_key_come_in_their_order_whichever_client_causes_them);
 fn events_of_a_key_come_in_their_order_whichever_client_causes_them() {
     let server = Server::start();

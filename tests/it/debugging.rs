@@ -248,11 +248,12 @@ fn a_reload_without_a_flush_refuses_libraries_that_are_there() {
 
 marked!(also_redis: checksums_are_not_verified_if_a_test_says_so);
 fn checksums_are_not_verified_if_a_test_says_so() {
+    const LIBRARY: &str = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
     let folder = Folder::new("skipped-checksums");
     let options = ["--enable-debug-command", "yes", "--dir", &folder.file("")];
     let mut client = Server::start_with(&options).into_client();
     client.line("SET k v").is_ok();
-    client.cmd(["FUNCTION", "LOAD", "#!lua name=lib\nredis.register_function('f', tostring)"]).is("lib");
+    client.cmd(["FUNCTION", "LOAD", LIBRARY]).is("lib");
     let damaged = |client: &mut Client, words: &[&str]| {
         let payload = client.cmd(words).reply();
         let Reply::Bulk(mut payload) = payload else { panic!("{payload:?}") };

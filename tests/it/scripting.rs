@@ -577,6 +577,29 @@ fn a_function_may_keep_its_keys() {
     assert_eq!(client.line("FCALL keep 1 c").reply().to_string(), "[[\"a\"], [\"c\"]]");
 }
 
+marked!(also_redis: nothing_waits_for_replicas_within_a_script);
+fn nothing_waits_for_replicas_within_a_script() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (script, reply) in [
+        ("return redis.call('wait', 1, 0)", "(integer) 0"),
+        ("redis.call('set', 'k', 'v') return redis.call('wait', 1, 0)", "(integer) 0"),
+        ("return redis.call('waitaof', 0, 1, 0)", "[(integer) 0, (integer) 0]"),
+        ("#!lua flags=no-writes\nreturn redis.call('wait', 1, 0)", "(integer) 0"),
+        ("return redis.pcall('wait', 1, -1)", "(error) ERR timeout is negative"),
+        ("return redis.pcall('wait', 'x', 0)", "(error) ERR value is not an integer or out of range"),
+    ] {
+        assert_eq!(client.cmd(["EVAL", script, "0"]).reply().to_string(), reply, "{script}");
+    }
+    client.cmd(["EVAL_RO", "return redis.call('wait', 1, 0)", "0"]).is(0);
+    // A user without the commands that block may not wait there either.
+    client.line("ACL SETUSER bob on nopass ~* &* +@all -@blocking").is_ok();
+    client.line("AUTH bob any").is_ok();
+    client.line("WAIT 0 0").is_error("NOPERM User bob has no permissions to run the 'wait' command");
+    let refused = "ERR ACL failure in script: User bob has no permissions to run the 'wait' command";
+    client.cmd(["EVAL", "return redis.pcall('wait', 0, 0)", "0"]).is_error(refused);
+}
+
 marked!(also_redis: a_script_that_only_reads_may_not_publish);
 fn a_script_that_only_reads_may_not_publish() {
     const REFUSED: &str = "ERR Write commands are not allowed from read-only scripts.";

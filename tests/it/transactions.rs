@@ -165,6 +165,7 @@ fn nothing_waits_within_a_transaction() {
     let (_server, mut client, ..) = three();
     client.line("MULTI").is_ok();
     client.line("WAIT 1 0").is_simple("QUEUED");
+    client.line("WAITAOF 0 1 0").is_simple("QUEUED");
     client.line("SCAN 0").is_simple("QUEUED");
     client.line("RANDOMKEY").is_simple("QUEUED");
     client.line("FLUSHALL").is_simple("QUEUED");
@@ -172,7 +173,8 @@ fn nothing_waits_within_a_transaction() {
     client.line("UNWATCH").is_simple("QUEUED");
     client.line("PING").is_simple("QUEUED");
     let replies = client.line("EXEC").items();
-    assert_eq!((&replies[0], replies.len()), (&Reply::Integer(0), 7));
+    assert_eq!((&replies[0], replies.len()), (&Reply::Integer(0), 8));
+    assert_eq!(replies[1].to_string(), "[(integer) 0, (integer) 0]");
 }
 
 marked!(also_redis: reset_and_the_end_of_a_connection_forget_queue_and_watch);

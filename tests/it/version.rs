@@ -11,6 +11,7 @@ use keyfast::internals::commands::facts::{Argument, Command};
 use serde_json::Value;
 
 use crate::server::Server;
+use crate::table::{Facts, options};
 
 /// The versions of Redis, from 7.0 on.
 const VERSIONS: &[(u32, u32)] = &[(7, 0), (7, 2), (7, 4), (8, 0), (8, 2), (8, 4), (8, 6)];
@@ -24,32 +25,27 @@ const INTERNAL: &[&str] = &["xidmprecord"];
 
 /// The commands on data and their options, with the version of Redis that brought each.
 fn asked_for() -> Vec<((u32, u32), String, Option<String>)> {
-    let read = |text: &str| serde_json::from_str::<Value>(text).expect("the facts");
-    let (seven, newer) = (read(include_str!("facts.json")), read(include_str!("facts-newer.json")));
-    let (added, changed) = (
-        &newer["redis 8.6.3, lacking in redis 7.0.15"],
-        &newer["redis 8.6.3, where it differs from redis 7.0.15"],
-    );
     let mut asked = Vec::new();
-    for (name, facts) in [&seven, added, changed].into_iter().flat_map(|facts| facts.as_object().unwrap()) {
+    for (name, facts) in &Facts::read().redis {
         let is_of_data = facts["group"].as_str().is_some_and(|group| DATA.contains(&group));
-        // The first file has commands of Valkey, too; those of newer Redis are in the second.
-        let is_foreign = version(&facts["since"]) > (7, 0) && !added[name].is_object();
-        if !is_of_data || is_foreign || INTERNAL.contains(&name.as_str()) {
+        if !is_of_data || INTERNAL.contains(&name.as_str()) {
             continue;
         }
         asked.push((version(&facts["since"]), name.clone(), None));
         let since = version(&facts["since"]);
+        let words = options(&facts["arguments"]);
         for change in facts["history"].as_array().into_iter().flatten() {
-            for token in change["tokens"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            let tokens = change["tokens"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            // Other words are about the reply.
+            for token in tokens.filter(|token| words.iter().any(|(word, _)| word == token)) {
                 asked.push((version(&change["since"]).max(since), name.clone(), Some(token.to_owned())));
             }
         }
-        let mut options = Vec::new();
-        collect_options(&facts["arguments"], since, &mut options);
-        asked.extend(options.into_iter().map(|(since, token)| (since, name.clone(), Some(token))));
+        let mut found = Vec::new();
+        collect_options(&facts["arguments"], since, &mut found);
+        asked.extend(found.into_iter().map(|(since, token)| (since, name.clone(), Some(token))));
     }
-    assert!(asked.len() > 300, "{}", asked.len());
+    assert!(asked.len() > 250, "{}", asked.len());
     asked
 }
 
@@ -78,8 +74,7 @@ fn parse(text: &str) -> (u32, u32) {
 fn is_here(name: &str, option: Option<&str>) -> bool {
     let Some(found) = find_full(own_names(), name.as_bytes()) else { return false };
     let command: &Command = found.command;
-    // What INFO-like commands reply is no option.
-    option.is_none_or(|option| name == "xinfo|stream" || tokens(command.arguments).contains(option))
+    option.is_none_or(|option| tokens(command.arguments).contains(option))
 }
 
 fn tokens(arguments: &'static [Argument]) -> BTreeSet<&'static str> {

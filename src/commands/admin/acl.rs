@@ -60,6 +60,7 @@ const ACL_SETUSER: Command = Command {
     summary: "Creates or changes a user by rules; if one rule is wrong, none is applied.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of rules provided.",
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     arguments: &[Argument::string("username"), Argument::string("rule").optional().multiple()],
     example: &[
         ("ACL SETUSER alice on nopass ~mine:* -@all +get", "OK"),
@@ -114,6 +115,7 @@ const ACL_DELUSER: Command = Command {
     summary: "Deletes users and closes their connections.",
     since: "6.0.0",
     complexity: "O(1) amortized time considering the typical user.",
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     arguments: &[Argument::string("username").multiple()],
     secrets: Secrets::At(|request| (2..request.len()).collect()),
     example: &[
@@ -239,7 +241,7 @@ const ACL_CAT: Command = Command {
     summary: "Lists the ACL categories, or the commands in one.",
     since: "6.0.0",
     complexity: "O(1) since the categories and commands are a fixed set.",
-    arguments: &[Argument::string("categoryname").optional()],
+    arguments: &[Argument::string("category").optional()],
     example: &[("ACL CAT nosuch", "(error) ERR Unknown category 'nosuch'")],
     run: Run::Server(cat),
     ..SERVER
@@ -462,6 +464,7 @@ const ACL_SAVE: Command = Command {
     summary: "Saves the current users to the ACL file.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     run: Run::Server(save),
     ..SERVER
 };

@@ -36,7 +36,7 @@ const CONFIG_GET: Command = Command {
     summary: "Returns the parameters whose names match any of the patterns, with their values.",
     since: "2.0.0",
     complexity: "O(N) when N is the number of configuration parameters provided",
-    arguments: &[Argument::block("parameter", &[Argument::string("parameter")]).multiple()],
+    arguments: &[Argument::string("parameter").multiple()],
     example: &[("CONFIG GET databases", "[\"databases\", \"16\"]"), ("CONFIG GET nosuch", "[]")],
     run: Run::Server(get),
     ..Command::DEFAULTS
@@ -89,11 +89,9 @@ const CONFIG_SET: Command = Command {
     since: "2.0.0",
     complexity: "O(N) when N is the number of configuration parameters provided",
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-    arguments: &[Argument::block(
-        "parameter_value",
-        &[Argument::string("parameter"), Argument::string("value")],
-    )
-    .multiple()],
+    arguments: &[
+        Argument::block("data", &[Argument::string("parameter"), Argument::string("value")]).multiple()
+    ],
     example: &[
         ("CONFIG SET timeout 0", "OK"),
         (
@@ -253,6 +251,7 @@ const CONFIG_RESETSTAT: Command = Command {
     summary: "Resets the counters of INFO to zero.",
     since: "2.0.0",
     complexity: "O(1)",
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     example: &[("CONFIG RESETSTAT", "OK")],
     run: Run::Server(reset_statistics),
     ..Command::DEFAULTS
@@ -278,6 +277,7 @@ const CONFIG_REWRITE: Command = Command {
     summary: "Saves the current parameters to the configuration file that the server was started with.",
     since: "2.8.0",
     complexity: "O(1)",
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     example: &[("CONFIG REWRITE", "(error) ERR The server is running without a config file")],
     run: Run::Server(rewrite),
     ..Command::DEFAULTS

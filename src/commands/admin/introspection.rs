@@ -178,8 +178,10 @@ fn describe(command: &'static Command) -> OwnedFrame {
         ("summary", tree::bulk(command.summary)),
         ("since", tree::bulk(command.since)),
         ("group", tree::bulk(command.group.0)),
-        ("complexity", tree::bulk(command.complexity)),
     ];
+    if !command.complexity.is_empty() {
+        facts.push(("complexity", tree::bulk(command.complexity)));
+    }
     let doc_flags = [("deprecated", command.deprecated.is_some()), ("syscmd", command.is_system)];
     let doc_flags: Vec<&str> =
         doc_flags.into_iter().filter(|(_, applies)| *applies).map(|(name, _)| name).collect();
@@ -202,6 +204,7 @@ fn describe(command: &'static Command) -> OwnedFrame {
 
 fn describe_argument(argument: &Argument) -> OwnedFrame {
     let mut facts = vec![("name", tree::bulk(argument.name)), ("type", tree::bulk(argument.kind.name()))];
+    facts.extend(argument.shown().map(|text| ("display_text", tree::bulk(text))));
     // What is no key belongs to a specification only if it says so: a pattern of keys.
     if argument.kind == ArgumentKind::Key || argument.key_spec > 0 {
         facts.push(("key_spec_index", tree::integer(argument.key_spec as i64)));
@@ -304,6 +307,7 @@ const COMMAND_GETKEYS: Command = Command {
     summary: "Returns the keys among the arguments of a command.",
     since: "2.8.13",
     complexity: "O(N) where N is the number of arguments to the command",
+    arguments: &[Argument::string("command"), Argument::string("arg").optional().multiple()],
     example: &[("COMMAND GETKEYS SETNX mykey Hello", "[\"mykey\"]")],
     secrets: Secrets::Of(2),
     run: Run::Server(get_keys),
@@ -321,6 +325,7 @@ const COMMAND_GETKEYSANDFLAGS: Command = Command {
     summary: "Returns the keys among the arguments of a command, and how it uses each.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of arguments to the command",
+    arguments: &[Argument::string("command"), Argument::string("arg").optional().multiple()],
     example: &[("COMMAND GETKEYSANDFLAGS SETNX mykey Hello", "[[\"mykey\", [OW, insert]]]")],
     secrets: Secrets::Of(2),
     run: Run::Server(get_keys_and_flags),

@@ -89,7 +89,7 @@ const LATENCY_RESET: Command = Command {
     summary: "Removes the records of some or all events; returns how many events had any.",
     since: "2.8.13",
     complexity: "O(1)",
-    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    tips: &["request_policy:all_nodes", "response_policy:agg_sum"],
     arguments: &[Argument::string("event").optional().multiple()],
     example: &[("LATENCY RESET", "(integer) 0")],
     run: Run::Server(latency_reset),

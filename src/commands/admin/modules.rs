@@ -78,7 +78,7 @@ const MODULE_LOADEX: Command = Command {
             .optional()
             .multiple()
             .multiple_token(),
-        Argument::block("args", &[Argument::string("arg")]).token("ARGS").optional().multiple(),
+        Argument::string("args").token("ARGS").optional().multiple(),
     ],
     ..CHANGE
 };

@@ -146,7 +146,7 @@ const SHUTDOWN: Command = Command {
     complexity: "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
     arguments: &[
         Argument::one_of(
-            "nosave_save",
+            "save-selector",
             &[Argument::pure_token("nosave", "NOSAVE"), Argument::pure_token("save", "SAVE")],
         )
         .optional(),

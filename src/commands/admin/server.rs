@@ -40,7 +40,7 @@ fn dbsize(tx: &Transaction<'_>, _: Request<'_>, reply: Reply<'_>) -> Result {
 
 /// Whether keys are freed later, or before the reply.
 const ASYNC_OR_SYNC: Argument = Argument::one_of(
-    "async",
+    "flush-type",
     &[
         Argument::pure_token("async", "ASYNC").since("4.0.0"),
         Argument::pure_token("sync", "SYNC").since("6.2.0"),
@@ -150,7 +150,6 @@ const LOLWUT: Command = Command {
     categories: Categories::READ,
     summary: "Returns a small drawing and the version, for fun.",
     since: "5.0.0",
-    complexity: "O(1)",
     arguments: &[Argument::integer("version").token("VERSION").optional()],
     run: Run::Server(lolwut),
     ..SERVER
@@ -189,7 +188,6 @@ const MONITOR: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     summary: "Streams every command that the server executes to this connection.",
     since: "1.0.0",
-    complexity: "O(1)",
     run: Run::Server(monitor),
     ..SERVER
 };

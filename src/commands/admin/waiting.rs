@@ -117,7 +117,7 @@ pub(in crate::commands) const CLIENT_PAUSE: Command = Command {
     name: "client|pause",
     arity: Arity::AtLeast(3),
     summary: "Suspends all clients, or only their writes, for a number of milliseconds.",
-    since: "2.9.50",
+    since: "3.0.0",
     complexity: "O(1)",
     arguments: &[
         Argument::integer("timeout"),
@@ -171,7 +171,7 @@ pub(in crate::commands) const CLIENT_UNBLOCK: Command = Command {
     arguments: &[
         Argument::integer("client-id"),
         Argument::one_of(
-            "timeout_error",
+            "unblock-type",
             &[Argument::pure_token("timeout", "TIMEOUT"), Argument::pure_token("error", "ERROR")],
         )
         .optional(),

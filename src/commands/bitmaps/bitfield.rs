@@ -20,7 +20,8 @@ pub(super) const BITFIELD: Command = Command {
     keys: &[KeySpec::first(
         KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE).and(KeyFlags::VARIABLE_FLAGS),
     )
-    .variable(bitfield_key_flags, "This command allows both access and modification of the key")],
+    .variable(bitfield_key_flags)
+    .noted("This command allows both access and modification of the key")],
     categories: Categories::BITMAP,
     group: Group::BITMAP,
     summary: "Reads, sets and increments integers of 1 to 64 bits at bit offsets of a string.",
@@ -32,16 +33,13 @@ pub(super) const BITFIELD: Command = Command {
         Argument::one_of(
             "operation",
             &[
-                Argument::block(
-                    "encoding_offset",
-                    &[Argument::string("encoding"), Argument::integer("offset")],
-                )
-                .token("GET"),
+                Argument::block("get-block", &[Argument::string("encoding"), Argument::integer("offset")])
+                    .token("GET"),
                 Argument::block(
                     "write",
                     &[
                         Argument::one_of(
-                            "wrap_sat_fail",
+                            "overflow-block",
                             &[
                                 Argument::pure_token("wrap", "WRAP"),
                                 Argument::pure_token("sat", "SAT"),
@@ -51,10 +49,10 @@ pub(super) const BITFIELD: Command = Command {
                         .token("OVERFLOW")
                         .optional(),
                         Argument::one_of(
-                            "write_operation",
+                            "write-operation",
                             &[
                                 Argument::block(
-                                    "encoding_offset_value",
+                                    "set-block",
                                     &[
                                         Argument::string("encoding"),
                                         Argument::integer("offset"),
@@ -63,7 +61,7 @@ pub(super) const BITFIELD: Command = Command {
                                 )
                                 .token("SET"),
                                 Argument::block(
-                                    "encoding_offset_increment",
+                                    "incrby-block",
                                     &[
                                         Argument::string("encoding"),
                                         Argument::integer("offset"),
@@ -122,7 +120,7 @@ pub(super) const BITFIELD_RO: Command = Command {
     complexity: "O(1) for each subcommand specified",
     arguments: &[
         Argument::KEY,
-        Argument::block("encoding_offset", &[Argument::string("encoding"), Argument::integer("offset")])
+        Argument::block("get-block", &[Argument::string("encoding"), Argument::integer("offset")])
             .token("GET")
             .optional()
             .multiple()

@@ -109,18 +109,12 @@ const BITCOUNT: Command = Command {
             "range",
             &[
                 Argument::integer("start"),
-                Argument::block(
-                    "end-unit-block",
-                    &[
-                        Argument::integer("end"),
-                        Argument::one_of(
-                            "unit",
-                            &[Argument::pure_token("byte", "BYTE"), Argument::pure_token("bit", "BIT")],
-                        )
-                        .since("7.0.0")
-                        .optional(),
-                    ],
+                Argument::integer("end"),
+                Argument::one_of(
+                    "unit",
+                    &[Argument::pure_token("byte", "BYTE"), Argument::pure_token("bit", "BIT")],
                 )
+                .since("7.0.0")
                 .optional(),
             ],
         )
@@ -196,15 +190,15 @@ const BITPOS: Command = Command {
         Argument::KEY,
         Argument::integer("bit"),
         Argument::block(
-            "index",
+            "range",
             &[
                 Argument::integer("start"),
                 Argument::block(
-                    "end_index",
+                    "end-unit-block",
                     &[
                         Argument::integer("end"),
                         Argument::one_of(
-                            "index_unit",
+                            "unit",
                             &[Argument::pure_token("byte", "BYTE"), Argument::pure_token("bit", "BIT")],
                         )
                         .since("7.0.0")
@@ -268,7 +262,19 @@ const BITOP: Command = Command {
     complexity: "O(N)",
     reads_much: Some(reads_much::all_changing),
     arguments: &[
-        Argument::string("operation"),
+        Argument::one_of(
+            "operation",
+            &[
+                Argument::pure_token("and", "AND"),
+                Argument::pure_token("or", "OR"),
+                Argument::pure_token("xor", "XOR"),
+                Argument::pure_token("not", "NOT"),
+                Argument::pure_token("diff", "DIFF"),
+                Argument::pure_token("diff1", "DIFF1"),
+                Argument::pure_token("andor", "ANDOR"),
+                Argument::pure_token("one", "ONE"),
+            ],
+        ),
         Argument::new("destkey", ArgumentKind::Key),
         Argument::KEY.of_spec(1).multiple(),
     ],

@@ -13,7 +13,7 @@ use crate::commands::error::Error;
 use crate::commands::execution::origin::Origin;
 use crate::commands::execution::permission;
 use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Secrets, Traits,
+    Argument, Arity, Categories, Command, Context, Deprecated, Flags, Group, Result, Run, Secrets, Traits,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT];
@@ -39,12 +39,9 @@ const HELLO: Command = Command {
         "arguments",
         &[
             Argument::integer("protover"),
-            Argument::block(
-                "username_password",
-                &[Argument::string("username"), Argument::string("password")],
-            )
-            .token("AUTH")
-            .optional(),
+            Argument::block("auth", &[Argument::string("username"), Argument::string("password")])
+                .token("AUTH")
+                .optional(),
             Argument::string("clientname").token("SETNAME").optional(),
         ],
     )
@@ -262,6 +259,7 @@ const QUIT: Command = Command {
     summary: "Closes the connection after the replies to earlier commands.",
     since: "1.0.0",
     complexity: "O(1)",
+    deprecated: Some(Deprecated { since: "7.2.0", replaced_by: "just closing the connection" }),
     example: &[("QUIT", "OK")],
     run: Run::Session(quit),
     ..CONNECTION

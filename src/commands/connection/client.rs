@@ -95,6 +95,7 @@ const CLIENT_SETNAME: Command = Command {
     summary: "Sets the name of this connection, shown by CLIENT LIST.",
     since: "2.6.9",
     complexity: "O(1)",
+    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     arguments: &[Argument::string("connection-name")],
     example: &[("CLIENT SETNAME me", "OK")],
     run: Run::Session(set_name_command),
@@ -212,7 +213,7 @@ const CLIENT_KILL: Command = Command {
     arguments: &[Argument::one_of(
         "filter",
         &[
-            Argument::string("ip:port").deprecated_since("2.8.12"),
+            Argument::string("old-format").shown_as("ip:port").deprecated_since("2.8.12"),
             Argument::one_of("new-format", client_filter::OF_KILL).multiple(),
         ],
     )],
@@ -304,7 +305,7 @@ const CLIENT_REPLY: Command = Command {
     since: "3.2.0",
     complexity: "O(1)",
     arguments: &[Argument::one_of(
-        "on_off_skip",
+        "action",
         &[
             Argument::pure_token("on", "ON"),
             Argument::pure_token("off", "OFF"),
@@ -338,7 +339,7 @@ const CLIENT_HELP: Command = Command {
 const CLIENT_CAPA: Command = Command {
     name: "client|capa",
     arity: Arity::AtLeast(3),
-    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
+    flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY),
     summary: "Declares capabilities of the client. Only filters use them: there are no redirects.",
     since: "8.0.0",
     complexity: "O(1)",

@@ -26,17 +26,11 @@ const CAPABILITIES: &[u8] = b"r";
 /// The arguments of CLIENT LIST.
 pub(super) const OF_LIST: &[Argument] = &filters(
     [
-        Argument::one_of("normal_master_replica_pubsub", KINDS_OF_LIST)
-            .token("TYPE")
-            .since("5.0.0")
-            .optional(),
-        Argument::block("id", &[Argument::integer("client-id").multiple()])
-            .token("ID")
-            .since("6.2.0")
-            .optional(),
+        Argument::one_of("client-type", KINDS_OF_LIST).token("TYPE").since("5.0.0").optional(),
+        Argument::integer("client-id").token("ID").since("6.2.0").optional().multiple(),
         Argument::string("username").token("USER").since("8.1.0").optional(),
-        Argument::string("addr").token("ADDR").since("8.1.0").optional(),
-        Argument::string("laddr").token("LADDR").since("8.1.0").optional(),
+        Argument::string("addr").shown_as("ip:port").token("ADDR").since("8.1.0").optional(),
+        Argument::string("laddr").shown_as("ip:port").token("LADDR").since("8.1.0").optional(),
         Argument::one_of("skipme", &[Argument::pure_token("yes", "YES"), Argument::pure_token("no", "NO")])
             .token("SKIPME")
             .since("8.1.0")
@@ -51,7 +45,7 @@ pub(super) const OF_KILL: &[Argument] = &filters(
     [
         Argument::integer("client-id").token("ID").since("2.8.12").optional(),
         Argument::one_of(
-            "normal_master_slave_pubsub",
+            "client-type",
             &[
                 Argument::pure_token("normal", "NORMAL"),
                 Argument::pure_token("master", "MASTER").since("3.2.0"),
@@ -65,9 +59,11 @@ pub(super) const OF_KILL: &[Argument] = &filters(
         .since("2.8.12")
         .optional(),
         Argument::string("username").token("USER").optional(),
-        Argument::string("ip:port").token("ADDR").optional(),
-        Argument::string("ip:port").token("LADDR").since("6.2.0").optional(),
-        Argument::string("yes/no").token("SKIPME").optional(),
+        Argument::string("addr").shown_as("ip:port").token("ADDR").optional(),
+        Argument::string("laddr").shown_as("ip:port").token("LADDR").since("6.2.0").optional(),
+        Argument::one_of("skipme", &[Argument::pure_token("yes", "YES"), Argument::pure_token("no", "NO")])
+            .token("SKIPME")
+            .optional(),
         Argument::integer("maxage").token("MAXAGE").since("7.4.0").optional(),
     ],
     Argument::one_of(

@@ -5,6 +5,8 @@
 pub struct Argument {
     /// Its name in COMMAND DOCS, in lower case.
     pub name: &'static str,
+    /// What the documentation shows in its place, if that is not its name.
+    pub shown_as: Option<&'static str>,
     /// Its kind, such as a key or an integer.
     pub kind: ArgumentKind,
     /// The word before it, or the word that it is.
@@ -73,6 +75,7 @@ impl Argument {
     pub const fn new(name: &'static str, kind: ArgumentKind) -> Argument {
         Argument {
             name,
+            shown_as: None,
             kind,
             token: None,
             since: None,
@@ -123,6 +126,17 @@ impl Argument {
     /// Several arguments, one after the other.
     pub const fn block(name: &'static str, arguments: &'static [Argument]) -> Argument {
         Argument { arguments, ..Argument::new(name, ArgumentKind::Block) }
+    }
+
+    /// Shown in the documentation as this, which is not its name.
+    pub const fn shown_as(self, text: &'static str) -> Argument {
+        Argument { shown_as: Some(text), ..self }
+    }
+
+    /// What the documentation shows in its place. `None` if it consists of others, which are shown.
+    pub fn shown(&self) -> Option<&'static str> {
+        let is_made_of_others = matches!(self.kind, ArgumentKind::OneOf | ArgumentKind::Block);
+        (!is_made_of_others).then(|| self.shown_as.unwrap_or(self.name))
     }
 
     /// After this word.

@@ -103,7 +103,7 @@ pub struct Command {
     pub summary: &'static str,
     /// The first version of Redis that has it.
     pub since: &'static str,
-    /// The time it takes, in the usual notation, for people.
+    /// The time it takes, in the usual notation, for people. Empty where Redis tells none.
     pub complexity: &'static str,
     /// Whether it takes about the same time for all arguments and values. Such a command is only tallied,
     /// and if it names one key and nothing else, it runs on the fast path.

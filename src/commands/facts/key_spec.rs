@@ -24,9 +24,9 @@ pub struct KeySpec {
     /// How requests are searched for the keys, if their places are not the same in all; but for
     /// [`KeySearch::Unless`], the numbers above have no meaning then.
     pub search: Option<KeySearch>,
-    /// How one request uses them, if that varies…
+    /// How one request uses them, if that varies.
     pub variable: Option<fn(Request<'_>) -> KeyFlags>,
-    /// … and why.
+    /// The remark about them that COMMAND INFO prints, as in Redis.
     pub notes: Option<&'static str>,
 }
 
@@ -126,9 +126,9 @@ impl KeySpec {
         self.search.is_some()
     }
 
-    /// Keys that each request is searched for, and why.
-    pub const fn searched(search: KeySearch, flags: KeyFlags, notes: &'static str) -> KeySpec {
-        KeySpec { search: Some(search), notes: Some(notes), ..KeySpec::first(flags) }
+    /// Keys that each request is searched for.
+    pub const fn searched(search: KeySearch, flags: KeyFlags) -> KeySpec {
+        KeySpec { search: Some(search), ..KeySpec::first(flags) }
     }
 
     /// A key behind a word.
@@ -137,8 +137,13 @@ impl KeySpec {
     }
 
     /// The request decides how the key is used.
-    pub const fn variable(self, flags_of: fn(Request<'_>) -> KeyFlags, notes: &'static str) -> KeySpec {
-        KeySpec { variable: Some(flags_of), notes: Some(notes), ..self }
+    pub const fn variable(self, flags_of: fn(Request<'_>) -> KeyFlags) -> KeySpec {
+        KeySpec { variable: Some(flags_of), ..self }
+    }
+
+    /// With a remark.
+    pub const fn noted(self, notes: &'static str) -> KeySpec {
+        KeySpec { notes: Some(notes), ..self }
     }
 
     /// Whether the numbers say where the keys are, in all requests that have any there.

@@ -34,7 +34,7 @@ const GEOADD: Command = Command {
             .optional(),
         Argument::pure_token("change", "CH").since("6.2.0").optional(),
         Argument::block(
-            "longitude_latitude_member",
+            "data",
             &[Argument::double("longitude"), Argument::double("latitude"), Argument::string("member")],
         )
         .multiple(),
@@ -78,9 +78,9 @@ const GEOPOS: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the longitude and latitude of places.",
     since: "3.2.0",
-    complexity: "O(N) where N is the number of members requested.",
+    complexity: "O(1) for each member requested.",
     is_brief: true,
-    arguments: &[Argument::KEY, Argument::string("member").multiple()],
+    arguments: &[Argument::KEY, Argument::string("member").optional().multiple()],
     example: &[
         ("GEOADD Sicily 13.361389 38.115556 Palermo", "(integer) 1"),
         ("GEOPOS Sicily Palermo none", "[[\"13.361389338970184\", \"38.1155563954963\"], (nil)]"),
@@ -106,7 +106,7 @@ const GEODIST: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the distance between two places.",
     since: "3.2.0",
-    complexity: "O(log(N))",
+    complexity: "O(1)",
     is_brief: true,
     arguments: &[
         Argument::KEY,
@@ -142,9 +142,9 @@ const GEOHASH: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the standard geohashes of places.",
     since: "3.2.0",
-    complexity: "O(log(N)) for each member requested, where N is the number of elements in the sorted set.",
+    complexity: "O(1) for each member requested.",
     is_brief: true,
-    arguments: &[Argument::KEY, Argument::string("member").multiple()],
+    arguments: &[Argument::KEY, Argument::string("member").optional().multiple()],
     example: &[
         ("GEOADD Sicily 13.361389 38.115556 Palermo", "(integer) 1"),
         ("GEOHASH Sicily Palermo none", "[\"sqc8b49rny0\", (nil)]"),

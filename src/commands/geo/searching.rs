@@ -26,20 +26,27 @@ const WITHDIST: Argument = Argument::pure_token("withdist", "WITHDIST").optional
 const WITHHASH: Argument = Argument::pure_token("withhash", "WITHHASH").optional();
 const ANY: Argument = Argument::pure_token("any", "ANY").optional();
 const COUNT: Argument =
-    Argument::block("count", &[Argument::integer("count").token("COUNT"), ANY]).optional();
+    Argument::block("count-block", &[Argument::integer("count").token("COUNT"), ANY]).optional();
 /// The same where ANY came later than the command.
 const COUNT_LATER: Argument =
-    Argument::block("count", &[Argument::integer("count").token("COUNT"), ANY.since("6.2.0")]).optional();
+    Argument::block("count-block", &[Argument::integer("count").token("COUNT"), ANY.since("6.2.0")])
+        .optional();
 const ORDER: Argument =
     Argument::one_of("order", &[Argument::pure_token("asc", "ASC"), Argument::pure_token("desc", "DESC")])
         .optional();
-const STORE: Argument = Argument::KEY.token("STORE").optional().of_spec(1);
-const STOREDIST: Argument = Argument::KEY.token("STOREDIST").optional().of_spec(2);
+const STORE: Argument = Argument::one_of(
+    "store",
+    &[
+        Argument::new("storekey", ArgumentKind::Key).shown_as("key").token("STORE").of_spec(1),
+        Argument::new("storedistkey", ArgumentKind::Key).shown_as("key").token("STOREDIST").of_spec(2),
+    ],
+)
+.optional();
 const FROM: Argument = Argument::one_of(
     "from",
     &[
         Argument::string("member").token("FROMMEMBER"),
-        Argument::block("longitude_latitude", &[LONGITUDE, LATITUDE]).token("FROMLONLAT"),
+        Argument::block("fromlonlat", &[LONGITUDE, LATITUDE]).token("FROMLONLAT"),
     ],
 );
 const BY: Argument = Argument::one_of(
@@ -96,7 +103,6 @@ const GEORADIUS: Command = Command {
         COUNT_LATER,
         ORDER,
         STORE,
-        STOREDIST,
     ],
     example: &[
         ("GEOADD Sicily 13.361389 38.115556 Palermo 15.087269 37.502669 Catania", "(integer) 2"),
@@ -170,7 +176,6 @@ const GEORADIUSBYMEMBER: Command = Command {
         COUNT,
         ORDER,
         STORE,
-        STOREDIST,
     ],
     example: &[
         ("GEOADD Sicily 13.361389 38.115556 Palermo 15.087269 37.502669 Catania", "(integer) 2"),

@@ -48,7 +48,7 @@ const HSET: Command = Command {
     is_brief: true,
     arguments: &[
         Argument::KEY,
-        Argument::block("field_value", &[Argument::string("field"), Argument::string("value")]).multiple(),
+        Argument::block("data", &[Argument::string("field"), Argument::string("value")]).multiple(),
     ],
     example: &[
         ("HSET myhash field1 Hello field2 World", "(integer) 2"),
@@ -113,7 +113,7 @@ const HMSET: Command = Command {
     deprecated: Some(Deprecated { since: "4.0.0", replaced_by: "`HSET` with multiple field-value pairs" }),
     arguments: &[
         Argument::KEY,
-        Argument::block("field_value", &[Argument::string("field"), Argument::string("value")]).multiple(),
+        Argument::block("data", &[Argument::string("field"), Argument::string("value")]).multiple(),
     ],
     example: &[("HMSET myhash field1 Hello field2 World", "OK"), ("HGET myhash field2", "\"World\"")],
     run: Run::Write(hmset),
@@ -456,7 +456,7 @@ const HSCAN: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns some fields of a hash with their values, and the cursor for the next call.",
     since: "2.8.0",
-    complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection..",
+    complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
     tips: &["nondeterministic_output"],
     reads_much: Some(reads_much::with_count),
     arguments: &[
@@ -464,6 +464,7 @@ const HSCAN: Command = Command {
         Argument::integer("cursor"),
         Argument::pattern("pattern").token("MATCH").optional(),
         Argument::integer("count").token("COUNT").optional(),
+        Argument::pure_token("novalues", "NOVALUES").optional(),
     ],
     example: &[
         ("HSET myhash field value", "(integer) 1"),

@@ -154,7 +154,8 @@ const HGETEX: Command = Command {
     name: "hgetex",
     arity: Arity::AtLeast(5),
     flags: Flags::FAST,
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))
+        .noted("RW and UPDATE because it changes the TTL")],
     summary: "Returns the values of hash fields and sets or removes their expiry.",
     since: "8.0.0",
     complexity: "O(N) where N is the number of specified fields",

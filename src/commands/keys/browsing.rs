@@ -51,7 +51,7 @@ const SCAN: Command = Command {
     since: "2.8.0",
     complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
     reads_much: Some(reads_much::with_count_changing),
-    tips: &["nondeterministic_output", "request_policy:special"],
+    tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
     arguments: &[
         Argument::integer("cursor"),
         Argument::pattern("pattern").token("MATCH").optional(),
@@ -143,7 +143,7 @@ const RANDOMKEY: Command = Command {
     summary: "Returns a random key.",
     since: "1.0.0",
     complexity: "O(1)",
-    tips: &["request_policy:all_shards", "nondeterministic_output"],
+    tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"],
     example: &[("RANDOMKEY", "(nil)"), ("SET mykey Hello", "OK"), ("RANDOMKEY", "\"mykey\"")],
     run: Run::Read(randomkey),
     ..Command::DEFAULTS

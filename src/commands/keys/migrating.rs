@@ -74,7 +74,7 @@ const MIGRATE: Command = Command {
         Argument::one_of(
             "authentication",
             &[
-                Argument::string("auth").token("AUTH").since("4.0.7"),
+                Argument::string("auth").shown_as("password").token("AUTH").since("4.0.7"),
                 Argument::block("auth2", &[Argument::string("username"), Argument::string("password")])
                     .token("AUTH2")
                     .since("6.0.0"),
@@ -82,6 +82,7 @@ const MIGRATE: Command = Command {
         )
         .optional(),
         Argument::new("keys", ArgumentKind::Key)
+            .shown_as("key")
             .token("KEYS")
             .since("3.0.6")
             .optional()

@@ -44,7 +44,8 @@ const FCALL: Command = Command {
     name: "fcall",
     arity: Arity::AtLeast(3),
     flags: CALL_FLAGS,
-    keys: &[KeySpec::counted(2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
+    keys: &[KeySpec::counted(2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))
+        .noted("We cannot tell how the keys will be used so we assume the worst, RW and UPDATE")],
     scope: Scope::Script,
     code: Code::Function,
     summary: "Runs a library function as one atomic step.",
@@ -66,7 +67,8 @@ const FCALL_RO: Command = Command {
     name: "fcall_ro",
     arity: Arity::AtLeast(3),
     flags: CALL_FLAGS.and(Flags::READONLY),
-    keys: &[KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
+    keys: &[KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS))
+        .noted("We cannot tell how the keys will be used so we assume the worst, RO and ACCESS")],
     scope: Scope::Script,
     code: Code::Function,
     summary: "Runs a library function that only reads data.",
@@ -229,7 +231,7 @@ const FUNCTION_FLUSH: Command = Command {
     complexity: "O(N) where N is the number of functions deleted",
     tips: TO_ALL_SHARDS,
     arguments: &[Argument::one_of(
-        "async",
+        "flush-type",
         &[Argument::pure_token("async", "ASYNC"), Argument::pure_token("sync", "SYNC")],
     )
     .optional()],

@@ -21,9 +21,9 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] = &[EVAL, EVALSHA, EVALSHA_RO, EVAL_RO, SCRIPT];
 
 /// The keys of a script.
-const KEYS: &[KeySpec] = &[KeySpec::counted(2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))];
+const KEYS: KeySpec = KeySpec::counted(2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE));
 /// The keys of a command that only reads.
-const READ_KEYS: &[KeySpec] = &[KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS))];
+const READ_KEYS: KeySpec = KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS));
 /// The number of keys, behind a script or its name.
 const NUMKEYS: Argument = Argument::integer("numkeys");
 const SCRIPT_KEYS: Argument = Argument::new("key", ArgumentKind::Key).optional().multiple();
@@ -38,7 +38,7 @@ const EVAL: Command = Command {
     name: "eval",
     arity: Arity::AtLeast(3),
     flags: FLAGS,
-    keys: KEYS,
+    keys: &[KEYS.noted("We cannot tell how the keys will be used so we assume the worst, RW and UPDATE")],
     scope: Scope::Script,
     code: Code::Text,
     summary: "Runs a Lua script as one atomic step.",
@@ -58,7 +58,7 @@ const EVAL_RO: Command = Command {
     name: "eval_ro",
     arity: Arity::AtLeast(3),
     flags: FLAGS.and(Flags::READONLY),
-    keys: READ_KEYS,
+    keys: &[READ_KEYS.noted("We cannot tell how the keys will be used so we assume the worst, RO and ACCESS")],
     scope: Scope::Script,
     code: Code::Text,
     summary: "Runs a Lua script that only reads data.",
@@ -72,6 +72,7 @@ const EVAL_RO: Command = Command {
 
 const EVALSHA: Command = Command {
     name: "evalsha",
+    keys: &[KEYS],
     code: Code::Digest,
     summary: "Runs a cached Lua script, given its SHA-1.",
     arguments: &[Argument::string("sha1"), NUMKEYS, SCRIPT_KEYS, ARGS],
@@ -85,6 +86,7 @@ const EVALSHA: Command = Command {
 
 const EVALSHA_RO: Command = Command {
     name: "evalsha_ro",
+    keys: &[READ_KEYS],
     code: Code::Digest,
     summary: "Runs a cached Lua script that only reads data, given its SHA-1.",
     arguments: &[Argument::string("sha1"), NUMKEYS, SCRIPT_KEYS, ARGS],
@@ -250,7 +252,7 @@ fn exists(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>)
 const SCRIPT_SHOW: Command = Command {
     name: "script|show",
     arity: Arity::Exactly(3),
-    flags: Flags::NOSCRIPT,
+    flags: Flags::NOSCRIPT.and(Flags::STALE),
     scope: Scope::Script,
     summary: "Returns the text of a cached script, given its SHA-1.",
     since: "8.0.0",
@@ -284,7 +286,7 @@ const SCRIPT_FLUSH: Command = Command {
     complexity: "O(N) with N being the number of scripts in cache",
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     arguments: &[Argument::one_of(
-        "async",
+        "flush-type",
         &[Argument::pure_token("async", "ASYNC"), Argument::pure_token("sync", "SYNC")],
     )
     .since("6.2.0")

@@ -72,7 +72,7 @@ const SINTERSTORE: Command = Command {
     arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM,
     keys: &[
-        KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE)),
+        KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),
         KeySpec::range(2, -1, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
     ],
     summary: "Stores the intersection of sets at a key; returns its size.",

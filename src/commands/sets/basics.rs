@@ -298,7 +298,7 @@ const SSCAN: Command = Command {
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns some members of a set and the cursor for the next call.",
     since: "2.8.0",
-    complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection..",
+    complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
     tips: &["nondeterministic_output"],
     reads_much: Some(reads_much::with_count),
     arguments: &[

@@ -38,7 +38,7 @@ const ZADD: Command = Command {
             .optional(),
         Argument::pure_token("change", "CH").since("3.0.2").optional(),
         Argument::pure_token("increment", "INCR").since("3.0.2").optional(),
-        Argument::block("score_member", &[Argument::double("score"), Argument::string("member")]).multiple(),
+        Argument::block("data", &[Argument::double("score"), Argument::string("member")]).multiple(),
     ],
     example: &[
         ("ZADD myzset 1 one 2 two", "(integer) 2"),
@@ -281,7 +281,7 @@ const ZRANK: Command = Command {
     arguments: &[
         Argument::KEY,
         Argument::string("member"),
-        Argument::pure_token("withscore", "WITHSCORE").since("7.2.0").optional(),
+        Argument::pure_token("withscore", "WITHSCORE").optional(),
     ],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),

@@ -21,7 +21,7 @@ const ZRANDMEMBER: Command = Command {
     group: Group::SORTED_SET,
     summary: "Returns random members of a sorted set.",
     since: "6.2.0",
-    complexity: "O(N) where N is the number of elements returned",
+    complexity: "O(N) where N is the number of members returned",
     tips: &["nondeterministic_output"],
     reads_much: Some(reads_much::as_counted),
     arguments: &[
@@ -79,7 +79,7 @@ const ZSCAN: Command = Command {
     group: Group::SORTED_SET,
     summary: "Returns some members of a sorted set with their scores, and the cursor for the next call.",
     since: "2.8.0",
-    complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection..",
+    complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
     tips: &["nondeterministic_output"],
     reads_much: Some(reads_much::with_count),
     arguments: &[

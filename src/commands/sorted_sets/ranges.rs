@@ -43,7 +43,7 @@ const ZRANGE: Command = Command {
         .since("6.2.0")
         .optional(),
         Argument::pure_token("rev", "REV").since("6.2.0").optional(),
-        Argument::block("offset_count", &[Argument::integer("offset"), Argument::integer("count")])
+        Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")])
             .token("LIMIT")
             .since("6.2.0")
             .optional(),
@@ -217,7 +217,7 @@ const ZRANGEBYSCORE: Command = Command {
         Argument::double("min"),
         Argument::double("max"),
         Argument::pure_token("withscores", "WITHSCORES").since("2.0.0").optional(),
-        Argument::block("offset_count", &[Argument::integer("offset"), Argument::integer("count")])
+        Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")])
             .token("LIMIT")
             .optional(),
     ],
@@ -248,7 +248,7 @@ const ZREVRANGEBYSCORE: Command = Command {
         Argument::double("max"),
         Argument::double("min"),
         Argument::pure_token("withscores", "WITHSCORES").optional(),
-        Argument::block("offset_count", &[Argument::integer("offset"), Argument::integer("count")])
+        Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")])
             .token("LIMIT")
             .optional(),
     ],
@@ -278,7 +278,7 @@ const ZRANGEBYLEX: Command = Command {
         Argument::KEY,
         Argument::string("min"),
         Argument::string("max"),
-        Argument::block("offset_count", &[Argument::integer("offset"), Argument::integer("count")])
+        Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")])
             .token("LIMIT")
             .optional(),
     ],
@@ -303,7 +303,7 @@ const ZREVRANGEBYLEX: Command = Command {
         Argument::KEY,
         Argument::string("max"),
         Argument::string("min"),
-        Argument::block("offset_count", &[Argument::integer("offset"), Argument::integer("count")])
+        Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")])
             .token("LIMIT")
             .optional(),
     ],
@@ -342,7 +342,7 @@ const ZRANGESTORE: Command = Command {
         )
         .optional(),
         Argument::pure_token("rev", "REV").optional(),
-        Argument::block("offset_count", &[Argument::integer("offset"), Argument::integer("count")])
+        Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")])
             .token("LIMIT")
             .optional(),
     ],

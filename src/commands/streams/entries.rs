@@ -9,7 +9,7 @@ use crate::values::tree::ledger::{BLOCK_BYTES_MAX, EntryId, ID_TEXT_BYTES_MAX};
 use super::EntryWriter;
 use super::budget::Budget;
 use super::ids::{self, NewId};
-use super::options::{IDMP, Options, REFERENCES, TRIM, logged_count, natural};
+use super::options::{IDMP, Options, REFERENCES, TRIM, TRIM_WITH_REFERENCES, logged_count, natural};
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
@@ -29,10 +29,8 @@ const XADD: Command = Command {
     name: "xadd",
     arity: Arity::AtLeast(5),
     flags: Flags::DENYOOM.and(Flags::FAST),
-    keys: &[KeySpec {
-        notes: Some("UPDATE instead of INSERT because of the optional trimming feature"),
-        ..KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))
-    }],
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))
+        .noted("UPDATE instead of INSERT because of the optional trimming feature")],
     summary: "Adds an entry to a stream, creating it if it is absent; can trim it as well.",
     since: "5.0.0",
     complexity: "O(1) when adding a new entry, O(N) when trimming where N being the number of entries evicted.",
@@ -40,11 +38,11 @@ const XADD: Command = Command {
     arguments: &[
         Argument::KEY,
         Argument::pure_token("nomkstream", "NOMKSTREAM").since("6.2.0").optional(),
-        REFERENCES.since("8.2.0").optional(),
-        IDMP.since("8.6.0").optional(),
+        REFERENCES.optional(),
+        IDMP.optional(),
         TRIM.optional(),
-        Argument::one_of("id_or_auto", &[Argument::pure_token("auto_id", "*"), Argument::string("id")]),
-        Argument::block("field_value", &[Argument::string("field"), Argument::string("value")]).multiple(),
+        Argument::one_of("id-selector", &[Argument::pure_token("auto-id", "*"), Argument::string("id")]),
+        Argument::block("data", &[Argument::string("field"), Argument::string("value")]).multiple(),
     ],
     is_brief: true,
     brief_arguments_max: BRIEF_ARGUMENTS_MAX,
@@ -125,7 +123,7 @@ const XTRIM: Command = Command {
     since: "5.0.0",
     complexity: "O(N), with N being the number of evicted entries. Constant times are very small however, since entries are organized in macro nodes containing multiple entries that can be released with a single deallocation.",
     tips: &["nondeterministic_output"],
-    arguments: &[Argument::KEY, TRIM, REFERENCES.since("8.2.0").optional()],
+    arguments: &[Argument::KEY, TRIM_WITH_REFERENCES],
     example: &[
         ("XADD mystream 1-1 name Sara", "\"1-1\""),
         ("XADD mystream 2-1 name Bill", "\"2-1\""),
@@ -269,8 +267,8 @@ const XSETID: Command = Command {
     arguments: &[
         Argument::KEY,
         Argument::string("last-id"),
-        Argument::integer("entries_added").token("ENTRIESADDED").since("7.0.0").optional(),
-        Argument::string("max_deleted_entry_id").token("MAXDELETEDID").since("7.0.0").optional(),
+        Argument::integer("entries-added").token("ENTRIESADDED").since("7.0.0").optional(),
+        Argument::string("max-deleted-id").token("MAXDELETEDID").since("7.0.0").optional(),
     ],
     example: &[
         ("XADD mystream 1-1 name Sara", "\"1-1\""),

@@ -43,7 +43,8 @@ const fn key(flags: KeyFlags) -> KeySpec {
 }
 
 /// The ID from which on a group reads, as COMMAND DOCS prints it.
-const ID: Argument = Argument::one_of("id", &[Argument::string("id"), Argument::pure_token("new_id", "$")]);
+const ID: Argument =
+    Argument::one_of("id-selector", &[Argument::string("id"), Argument::pure_token("new-id", "$")]);
 
 const CREATE: Command = Command {
     name: "xgroup|create",
@@ -55,10 +56,10 @@ const CREATE: Command = Command {
     complexity: "O(1)",
     arguments: &[
         Argument::KEY,
-        Argument::string("groupname"),
+        Argument::string("group"),
         ID,
         Argument::pure_token("mkstream", "MKSTREAM").optional(),
-        Argument::integer("entries_read").token("ENTRIESREAD").optional(),
+        Argument::integer("entriesread").shown_as("entries-read").token("ENTRIESREAD").optional(),
     ],
     example: &[
         ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),
@@ -174,9 +175,9 @@ const SETID: Command = Command {
     complexity: "O(1)",
     arguments: &[
         Argument::KEY,
-        Argument::string("groupname"),
+        Argument::string("group"),
         ID,
-        Argument::integer("entries_read").token("ENTRIESREAD").optional(),
+        Argument::integer("entriesread").shown_as("entries-read").token("ENTRIESREAD").optional(),
     ],
     example: &[
         ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),
@@ -212,7 +213,7 @@ const DESTROY: Command = Command {
     summary: "Deletes a group with its consumers.",
     since: "5.0.0",
     complexity: "O(N) where N is the number of entries in the group's pending entries list (PEL).",
-    arguments: &[Argument::KEY, Argument::string("groupname")],
+    arguments: &[Argument::KEY, Argument::string("group")],
     example: &[
         ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),
         ("XGROUP DESTROY mystream mygroup", "(integer) 1"),
@@ -241,7 +242,7 @@ const CREATECONSUMER: Command = Command {
     summary: "Adds a consumer to a group.",
     since: "6.2.0",
     complexity: "O(1)",
-    arguments: &[Argument::KEY, Argument::string("groupname"), Argument::string("consumername")],
+    arguments: &[Argument::KEY, Argument::string("group"), Argument::string("consumer")],
     example: &[
         ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),
         ("XGROUP CREATECONSUMER mystream mygroup Alice", "(integer) 1"),
@@ -276,7 +277,7 @@ const DELCONSUMER: Command = Command {
     summary: "Removes a consumer from a group, with its pending entries.",
     since: "5.0.0",
     complexity: "O(1)",
-    arguments: &[Argument::KEY, Argument::string("groupname"), Argument::string("consumername")],
+    arguments: &[Argument::KEY, Argument::string("group"), Argument::string("consumer")],
     example: &[
         ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),
         ("XGROUP CREATECONSUMER mystream mygroup Alice", "(integer) 1"),

@@ -52,7 +52,7 @@ const CONSUMERS: Command = Command {
     complexity: "O(1)",
     tips: &["nondeterministic_output"],
     reads_much: Some(reads_much::up_to_all),
-    arguments: &[Argument::KEY, Argument::string("groupname")],
+    arguments: &[Argument::KEY, Argument::string("group")],
     example: &[
         ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),
         ("XINFO CONSUMERS mystream mygroup", "[]"),
@@ -161,9 +161,11 @@ const STREAM: Command = Command {
     reads_much: Some(reads_much::up_to_all),
     arguments: &[
         Argument::KEY,
-        Argument::block("full", &[Argument::integer("count").token("COUNT").optional()])
-            .token("FULL")
-            .optional(),
+        Argument::block(
+            "full-block",
+            &[Argument::pure_token("full", "FULL"), Argument::integer("count").token("COUNT").optional()],
+        )
+        .optional(),
     ],
     example: &[("XINFO STREAM mystream", "(error) ERR no such key")],
     run: Run::Read(describe),

@@ -15,25 +15,23 @@ use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Result};
 
 /// The options of trimming, as COMMAND DOCS prints them.
-pub(super) const TRIM: Argument = Argument::block(
+pub(super) const TRIM: Argument =
+    Argument::block("trim", &[STRATEGY, OPERATOR, Argument::string("threshold"), LIMIT]);
+/// The same with what happens to references, which XTRIM has among its parts.
+pub(super) const TRIM_WITH_REFERENCES: Argument = Argument::block(
     "trim",
-    &[
-        Argument::one_of(
-            "strategy",
-            &[
-                Argument::pure_token("maxlen", "MAXLEN"),
-                Argument::pure_token("minid", "MINID").since("6.2.0"),
-            ],
-        ),
-        Argument::one_of(
-            "operator",
-            &[Argument::pure_token("equal", "="), Argument::pure_token("approximately", "~")],
-        )
-        .optional(),
-        Argument::string("threshold"),
-        Argument::integer("count").token("LIMIT").since("6.2.0").optional(),
-    ],
+    &[STRATEGY, OPERATOR, Argument::string("threshold"), LIMIT, REFERENCES.optional()],
 );
+const STRATEGY: Argument = Argument::one_of(
+    "strategy",
+    &[Argument::pure_token("maxlen", "MAXLEN"), Argument::pure_token("minid", "MINID").since("6.2.0")],
+);
+const OPERATOR: Argument = Argument::one_of(
+    "operator",
+    &[Argument::pure_token("equal", "="), Argument::pure_token("approximately", "~")],
+)
+.optional();
+const LIMIT: Argument = Argument::integer("count").token("LIMIT").since("6.2.0").optional();
 
 /// What happens to the references of groups to deleted entries, as COMMAND DOCS prints it.
 pub(super) const REFERENCES: Argument = Argument::one_of(

@@ -204,7 +204,7 @@ const XCLAIM: Command = Command {
         Argument::integer("count").token("RETRYCOUNT").optional(),
         Argument::pure_token("force", "FORCE").optional(),
         Argument::pure_token("justid", "JUSTID").optional(),
-        Argument::string("id").token("LASTID").optional(),
+        Argument::string("lastid").token("LASTID").optional(),
     ],
     example: &[
         ("XADD mystream 1-1 name Sara", "\"1-1\""),

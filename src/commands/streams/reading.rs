@@ -36,7 +36,6 @@ const XREAD: Command = Command {
     group: Group::STREAM,
     summary: "Returns the entries of streams after given IDs; can block until there are any.",
     since: "5.0.0",
-    complexity: "For each stream mentioned: O(N) with N being the number of elements being returned, it means that XREAD-ing with a fixed COUNT is O(1). Note that when the BLOCK option is used, XADD will pay O(M) time in order to serve the M clients blocked on the stream getting new data.",
     reads_much: Some(reads_much::from_ids),
     arguments: &[
         Argument::integer("count").token("COUNT").optional(),
@@ -70,13 +69,13 @@ const XREADGROUP: Command = Command {
     complexity: "For each stream mentioned: O(M) with M being the number of elements returned. If M is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1). On the other side when XREADGROUP blocks, XADD will pay the O(N) time in order to serve the N clients blocked on the stream getting new data.",
     reads_much: Some(reads_much::from_ids),
     arguments: &[
-        Argument::block("group_consumer", &[Argument::string("group"), Argument::string("consumer")])
+        Argument::block("group-block", &[Argument::string("group"), Argument::string("consumer")])
             .token("GROUP"),
         Argument::integer("count").token("COUNT").optional(),
         MAX_COUNT,
         MAX_SIZE,
         Argument::integer("milliseconds").token("BLOCK").optional(),
-        Argument::integer("min-idle-time").token("CLAIM").since("8.4.0").optional(),
+        Argument::integer("min-idle-time").token("CLAIM").optional(),
         Argument::pure_token("noack", "NOACK").optional(),
         STREAMS,
     ],

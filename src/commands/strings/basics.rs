@@ -121,7 +121,8 @@ const SET: Command = Command {
     keys: &[KeySpec::first(
         KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE).and(KeyFlags::VARIABLE_FLAGS),
     )
-    .variable(set_key_flags, "RW and ACCESS due to the optional `GET` argument")],
+    .variable(set_key_flags)
+    .noted("RW and ACCESS due to the optional `GET` argument")],
     summary: "Sets a key to a string, replacing any value; takes conditions and an expiry.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -134,10 +135,10 @@ const SET: Command = Command {
             &[
                 Argument::pure_token("nx", "NX"),
                 Argument::pure_token("xx", "XX"),
-                Argument::string("ifeq-value").token("IFEQ").since("8.1.0"),
+                Argument::string("ifeq-value").token("IFEQ").since("8.4.0"),
                 Argument::string("ifne-value").token("IFNE").since("8.4.0"),
-                Argument::string("ifdeq-digest").token("IFDEQ").since("8.4.0"),
-                Argument::string("ifdne-digest").token("IFDNE").since("8.4.0"),
+                Argument::integer("ifdeq-digest").token("IFDEQ").since("8.4.0"),
+                Argument::integer("ifdne-digest").token("IFDNE").since("8.4.0"),
             ],
         )
         .since("2.6.12")
@@ -461,7 +462,8 @@ const GETEX: Command = Command {
     name: "getex",
     arity: Arity::AtLeast(2),
     flags: Flags::FAST,
-    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
+    keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))
+        .noted("RW and UPDATE because it changes the TTL")],
     summary: "Returns the string at a key and sets or removes the key's expiry.",
     since: "6.2.0",
     complexity: "O(1)",
@@ -508,6 +510,7 @@ const SETEX: Command = Command {
     summary: "Sets a key to a string that expires after a number of seconds.",
     since: "2.0.0",
     complexity: "O(1)",
+    deprecated: Some(Deprecated { since: "2.6.12", replaced_by: "`SET` with the `EX` argument" }),
     is_brief: true,
     arguments: &[Argument::KEY, Argument::integer("seconds"), Argument::string("value")],
     example: &[
@@ -531,6 +534,7 @@ const PSETEX: Command = Command {
     summary: "Sets a key to a string that expires after a number of milliseconds.",
     since: "2.6.0",
     complexity: "O(1)",
+    deprecated: Some(Deprecated { since: "2.6.12", replaced_by: "`SET` with the `PX` argument" }),
     is_brief: true,
     arguments: &[Argument::KEY, Argument::integer("milliseconds"), Argument::string("value")],
     example: &[("PSETEX mykey 10000 Hello", "OK"), ("TTL mykey", "(integer) 10"), ("GET mykey", "\"Hello\"")],

@@ -49,7 +49,7 @@ const DELEX: Command = Command {
     name: "delex",
     arity: Arity::AtLeast(2),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE).and(KeyFlags::VARIABLE_FLAGS))
-        .variable(delex_key_flags, "Its value is only read for a condition")],
+        .variable(delex_key_flags)],
     summary: "Deletes a key, optionally only if its string, or its string's digest, equals or differs from one.",
     since: "8.4.0",
     complexity: "O(1) for IFEQ/IFNE, O(N) for IFDEQ/IFDNE where N is the length of the string value.",
@@ -60,8 +60,8 @@ const DELEX: Command = Command {
             &[
                 Argument::string("ifeq-value").token("IFEQ"),
                 Argument::string("ifne-value").token("IFNE"),
-                Argument::string("ifdeq-digest").token("IFDEQ"),
-                Argument::string("ifdne-digest").token("IFDNE"),
+                Argument::integer("ifdeq-digest").token("IFDEQ"),
+                Argument::integer("ifdne-digest").token("IFDNE"),
             ],
         )
         .optional(),

@@ -51,7 +51,7 @@ const MSET: Command = Command {
     since: "1.0.1",
     complexity: "O(N) where N is the number of keys to set.",
     tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
-    arguments: &[Argument::block("key_value", &[Argument::KEY, Argument::string("value")]).multiple()],
+    arguments: &[Argument::block("data", &[Argument::KEY, Argument::string("value")]).multiple()],
     example: &[("MSET key1 Hello key2 World", "OK"), ("GET key1", "\"Hello\""), ("GET key2", "\"World\"")],
     run: Run::Write(mset),
     ..STRING
@@ -70,8 +70,7 @@ const MSETNX: Command = Command {
     summary: "Sets several keys to strings in one atomic step, only if none of the keys is present.",
     since: "1.0.1",
     complexity: "O(N) where N is the number of keys to set.",
-    tips: &["request_policy:multi_shard", "response_policy:agg_min"],
-    arguments: &[Argument::block("key_value", &[Argument::KEY, Argument::string("value")]).multiple()],
+    arguments: &[Argument::block("data", &[Argument::KEY, Argument::string("value")]).multiple()],
     example: &[
         ("MSETNX key1 Hello key2 there", "(integer) 1"),
         ("MSETNX key2 new key3 World", "(integer) 0"),
@@ -121,12 +120,23 @@ const MSETEX: Command = Command {
     summary: "Sets several keys to strings in one atomic step, with optional conditions and one shared expiry.",
     since: "8.4.0",
     complexity: "O(N) where N is the number of keys to set.",
+    tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
     arguments: &[
         Argument::integer("numkeys"),
         Argument::block("data", &[Argument::KEY, Argument::string("value")]).multiple(),
         Argument::one_of("condition", &[Argument::pure_token("nx", "NX"), Argument::pure_token("xx", "XX")])
             .optional(),
-        Expires::ARGUMENT,
+        Argument::one_of(
+            "expiration",
+            &[
+                Argument::integer("seconds").token("EX"),
+                Argument::integer("milliseconds").token("PX"),
+                Argument::unix_time("unix-time-seconds").token("EXAT"),
+                Argument::unix_time("unix-time-milliseconds").token("PXAT"),
+                Argument::pure_token("keepttl", "KEEPTTL"),
+            ],
+        )
+        .optional(),
     ],
     example: &[
         ("MSETEX 2 key1 Hello key2 World EX 60", "(integer) 1"),

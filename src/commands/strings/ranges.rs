@@ -185,7 +185,7 @@ const LCS: Command = Command {
         Argument::new("key2", ArgumentKind::Key),
         Argument::pure_token("len", "LEN").optional(),
         Argument::pure_token("idx", "IDX").optional(),
-        Argument::integer("len").token("MINMATCHLEN").optional(),
+        Argument::integer("min-match-len").token("MINMATCHLEN").optional(),
         Argument::pure_token("withmatchlen", "WITHMATCHLEN").optional(),
     ],
     example: &[

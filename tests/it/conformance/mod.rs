@@ -141,7 +141,7 @@ fn commands_of_newer_redis_behave_as_observed() {
 #[test]
 fn commands_of_newer_valkey_behave_as_observed() {
     for is_monitored in [false, true] {
-        replay_beside(&as_keyfast(cases("newer-valkey")), "newer-valkey", is_monitored);
+        replay_beside(&as_keyfast(cases("newer-valkey")), "newer-valkey", is_monitored, NEVER_SLOW);
     }
 }
 
@@ -356,16 +356,18 @@ fn as_keyfast(mut cases: Vec<Case>) -> Vec<Case> {
 /// other ways then, on which replies must be the same.
 fn replay(group: &str) {
     let cases = if is_redis() { as_redis(cases(group)) } else { as_keyfast(cases(group)) };
-    replay_beside(&cases, group, false);
-    replay_beside(&cases, group, true);
+    // A real server shows its options, and they are not those that were observed.
+    let options = if is_redis() { &[] } else { NEVER_SLOW };
+    replay_beside(&cases, group, false, options);
+    replay_beside(&cases, group, true, options);
 }
 
+/// On a busy machine anything may take as long as what is slow by default.
+const NEVER_SLOW: &[&str] = &["--slowlog-log-slower-than", "3600000000"];
+
 /// Replays cases of a group, and reports all differences at once.
-fn replay_beside(cases: &[Case], group: &str, is_monitored: bool) {
-    // On a busy machine anything may take as long as what is slow by default.
-    let options = ["--slowlog-log-slower-than", "3600000000"];
-    // A real server shows its options, and they are not those that were observed.
-    let server = if is_redis() { Server::start() } else { Server::start_with(&options) };
+fn replay_beside(cases: &[Case], group: &str, is_monitored: bool, options: &[&str]) {
+    let server = Server::start_with(options);
     let (mut failures, mut replayed) = (String::new(), 0);
     for case in cases {
         if store().is_some() && differs(group, &case.name) {

@@ -141,7 +141,7 @@ fn h13_control_characters_are_shown_on_a_terminal_and_not_obeyed() {
         (error, "(error) \\x1b]0;x\\x07\r\n"),
         (&format!("-e {error}"), "\\x1b]0;x\\x07\r\n"),
         ("--raw --scan", "\\x1b]0;x\\x07\r\n"),
-        ("--bigkeys", "'\"\\x1b]0;x\\a\"' with 10 bytes\r\n"),
+        ("--bigkeys", "\"\\x1b]0;x\\a\" with 10 bytes\r\n"),
         (push, "(empty array)\r\n"),
     ] {
         let mut client = at_terminal(&own(), &server, &folder.file(""), arguments);

@@ -469,7 +469,7 @@ fn a14_the_world_of_scripts_is_a_list_of_what_is_let_in() {
     assert_eq!(
         eval(&mut client, listed),
         "\"ARGV KEYS _G _VERSION assert bit cjson cmsgpack collectgarbage coroutine error gcinfo getmetatable \
-         ipairs load loadstring math next pairs pcall rawequal rawget rawset redis select setmetatable \
+         ipairs load loadstring math next os pairs pcall rawequal rawget rawset redis select setmetatable \
          string struct table tonumber tostring type unpack xpcall\""
     );
     lives(&server, &mut client);

@@ -47,25 +47,33 @@ const SOURCE: KeySpec = KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS));
 const PATTERNS: KeySpec = KeySpec::searched(
     KeySearch::Unnamed(uses_patterns),
     KeyFlags::RO.and(KeyFlags::ACCESS),
+)
+.noted(
     "For the optional BY/GET keyword. It is marked 'unknown' because the key names derive from the content of the key we sort",
 );
 /// The key that STORE writes.
 const TARGET: KeySpec = KeySpec::searched(
     KeySearch::Position(target_position),
     KeyFlags::OW.and(KeyFlags::UPDATE),
+)
+.noted(
     "For the optional STORE keyword. It is marked 'unknown' because the keyword can appear anywhere in the argument array",
 );
 
 const CATEGORIES: Categories =
     Categories::DANGEROUS.and(Categories::LIST).and(Categories::SET).and(Categories::SORTEDSET);
 
-const BY: Argument = Argument::pattern("pattern").token("BY").optional().of_spec(1);
-const LIMIT: Argument =
-    Argument::block("offset_count", &[Argument::integer("offset"), Argument::integer("count")])
-        .token("LIMIT")
-        .optional();
-const GET: Argument =
-    Argument::pattern("pattern").token("GET").optional().multiple().multiple_token().of_spec(1);
+const BY: Argument = Argument::pattern("by-pattern").shown_as("pattern").token("BY").optional().of_spec(1);
+const LIMIT: Argument = Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")])
+    .token("LIMIT")
+    .optional();
+const GET: Argument = Argument::pattern("get-pattern")
+    .shown_as("pattern")
+    .token("GET")
+    .optional()
+    .multiple()
+    .multiple_token()
+    .of_spec(1);
 const ORDER: Argument =
     Argument::one_of("order", &[Argument::pure_token("asc", "ASC"), Argument::pure_token("desc", "DESC")])
         .optional();
