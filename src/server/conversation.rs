@@ -170,8 +170,8 @@ impl Conversation {
         }
     }
 
-    /// Counts the last request, whose wait has ended, with the end of its reply: an error counts as a failure.
-    /// If it waited for its keys, it has not been charged yet.
+    /// Counts the last request, whose wait has ended, with the end of its reply: an error counts as a
+    /// failure. If it waited for its keys, it has not been charged yet.
     #[cold]
     pub(super) fn end_waiting(&mut self, has_waited_for_keys: bool, reply: &[u8]) {
         let Conversation { instance, session, intake, .. } = self;
