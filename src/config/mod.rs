@@ -5,7 +5,7 @@
 //! with its range ([`kinds`]) and its unit, when it can be changed, and the field of [`Config`] that holds
 //! its value. The code that needs a value reads that field (`config.timeout.get()`), typed, without a lock.
 //!
-//! Every parameter of Redis 7.0 is in the table. Those without an effect here have no field: their values are
+//! The parameters of Redis 8.6 are in the table. Those without an effect here have no field: their values are
 //! checked as Redis checks them and stored ([`table::inert`]), and the help lists them apart. Directives of
 //! other versions are in [`foreign`]: a configuration file may have them, but CONFIG does not know them.
 
@@ -55,7 +55,7 @@ pub struct Parameter {
     pub help: &'static str,
     /// A second such sentence, for which the short help has no room; empty for none.
     pub detail: &'static str,
-    /// How it differs from the parameter of this name in Redis 7.0, and why; empty if it does not.
+    /// How it differs from the parameter of this name in Redis 8.6, and why; empty if it does not.
     pub difference: &'static str,
     /// The default, as a person writes it in a configuration file.
     pub default: &'static str,

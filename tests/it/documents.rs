@@ -122,7 +122,7 @@ const HEAD: &str = "\
 
 <!-- Made of the table of parameters in src/config/table by tests/it/documents.rs. -->
 
-Keyfast has the parameters of Redis 7.0, with the same names, and some of its own. There are four places for
+Keyfast has the parameters of Redis 8.6, with the same names, and some of its own. There are four places for
 them. If several places set the same parameter, the last one in this order counts:
 
 1. **The environment.** The variable is `KEYFAST_` and the name in capitals, with `_` for `-`:

@@ -7,7 +7,7 @@
 //! [`help`] lists the subcommands of one.
 //!
 //! Everything that is known about a command is derived from its facts: dispatch, arity errors, keys to lock,
-//! COMMAND INFO, DOCS, LIST and GETKEYS, the ACL categories. The facts are those of Redis 7.0, which
+//! COMMAND INFO, DOCS, LIST and GETKEYS, the ACL categories. The facts are those of Redis 8.6, which
 //! `tests/it/table.rs` compares; the summaries are our own.
 
 mod argument;

@@ -1,8 +1,8 @@
 //! Scores as texts.
 //!
 //! Redis leaves reading to `strtod` of C, so a score may be decimal or hexadecimal, with an exponent or
-//! without, or a word for infinity. Payloads, digests and the log have 17 digits, as in Redis 7.0, from which
-//! each score can be read again. Replies have fewer: see [`shortest`](crate::resp::shortest).
+//! without, or a word for infinity. Payloads and the log have 17 digits, as in Redis 7.0, from which each
+//! score can be read again. Replies have fewer: see [`shortest`](crate::resp::shortest).
 
 use rustc_apfloat::ieee::Double;
 use rustc_apfloat::{Float, Round};
