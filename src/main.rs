@@ -32,9 +32,7 @@ fn main() -> ExitCode {
 
 fn obey(asked: Asked) -> Result<(), String> {
     match asked {
-        Asked::Serve(startup) => {
-            keyfast::internals::process::run(*startup).map_err(|why| format!("keyfast: {why}"))
-        }
+        Asked::Serve(startup) => keyfast::internals::process::run(*startup),
         Asked::Print(text) => {
             // The reader may have closed the pipe early, such as `head`.
             let _ = io::stdout().write_all(text.as_bytes());

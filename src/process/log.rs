@@ -29,6 +29,20 @@ use crate::progress;
 const FILTERS: [LevelFilter; LOG_LEVELS.len()] =
     [LevelFilter::TRACE, LevelFilter::DEBUG, LevelFilter::INFO, LevelFilter::WARN, LevelFilter::OFF];
 
+/// Whether each line of the log is a JSON object.
+pub(super) fn is_json(config: &Config) -> bool {
+    LOG_FORMATS[config.log_format.get()] == "json"
+}
+
+/// The line, without its end, that tells in JSON why the server does not start.
+pub(super) fn json_line(why: &str) -> String {
+    let mut line = String::new();
+    // A text takes whatever is written.
+    let _ = Lines::new(Form::Json).write(&mut Writer::new(&mut line), Level::ERROR, why);
+    line.truncate(line.trim_end().len());
+    line
+}
+
 /// Starts logging as the parameters say. Returns a function that changes the level.
 pub(super) fn start(config: &Config) -> impl Fn(usize) + Send + Sync + use<> {
     let (filter, handle) = reload::Layer::new(own(config.loglevel.get()));

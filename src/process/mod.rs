@@ -29,8 +29,13 @@ use title::Title;
 ///
 /// # Errors
 ///
-/// With one line for people, if the server cannot start.
+/// With the line for standard error, if the server cannot start.
 pub fn run(startup: Startup) -> Result<(), String> {
+    let is_json = log::is_json(&startup.config);
+    try_run(startup).map_err(|why| if is_json { log::json_line(&why) } else { format!("keyfast: {why}") })
+}
+
+fn try_run(startup: Startup) -> Result<(), String> {
     let title = Arc::new(Title::take(&startup));
     enter_directory(&startup.config)?;
     let set_log_level = log::start(&startup.config);

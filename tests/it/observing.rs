@@ -1,8 +1,10 @@
 //! What people watch and steer a server with.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, Reply, request};
+use crate::folder::Folder;
 use crate::server::{Server, wait_until};
 
 #[test]
@@ -502,4 +504,28 @@ fn values_that_are_freed_in_the_background_are_counted() {
     assert_eq!(client.info("lazyfree_pending_objects"), "0");
     client.line("CONFIG RESETSTAT").is_ok();
     assert_eq!(client.info("lazyfreed_objects"), "0");
+}
+
+/// The fields of INFO that Redis 8.6.3 has and Keyfast does not, with the reason.
+const LEFT_OUT_OF_INFO: &[(&str, &str)] = &[("module", "No module is loaded")];
+
+#[test]
+fn info_has_the_fields_of_redis_but_for_those_that_are_left_out() {
+    let folder = Folder::new("info-fields");
+    let mut client = folder.serve(&["--appendonly", "yes"]).into_client();
+    let text = client.line("INFO EVERYTHING").text();
+    let fields_of = |title: &str| -> BTreeSet<&str> {
+        let section = text.split("# ").find_map(|section| section.strip_prefix(&format!("{title}\r\n")));
+        let lines = section.unwrap_or_else(|| panic!("no section {title} in {text}")).lines();
+        lines.filter_map(|line| Some(line.split_once(':')?.0)).collect()
+    };
+    let mut left_out = BTreeSet::new();
+    // Those of a Redis 8.6.3 with a log and no data.
+    for line in include_str!("info-8.6.3.txt").lines() {
+        let (title, fields) = line.split_once(": ").expect("a title and names");
+        let here = fields_of(title);
+        left_out.extend(fields.split(' ').filter(|field| !here.contains(field)));
+    }
+    let named: BTreeSet<&str> = LEFT_OUT_OF_INFO.iter().map(|(field, _)| *field).collect();
+    assert_eq!(left_out, named);
 }

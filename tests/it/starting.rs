@@ -83,6 +83,20 @@ fn a_taken_port_is_named() {
     assert!(complaint.contains(&format!("could not listen on 127.0.0.1:{port}: Address already in use")));
 }
 
+/// What collects the log reads nothing else.
+#[test]
+fn a_failed_start_is_told_in_json_where_the_log_is() {
+    let server = Server::start();
+    let port = server.port().to_string();
+    let output = run(&["--port", &port, "--bind", "127.0.0.1", "--log-format", "json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text")).concat();
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    let last = lines.last().expect("a line");
+    let message = last["message"].as_str().expect("a text");
+    assert!(message.starts_with(&format!("could not listen on 127.0.0.1:{port}: ")), "{message}");
+}
+
 #[test]
 fn several_addresses_share_a_free_port() {
     let server = Server::start_with(&["--bind", "127.0.0.1", "127.0.0.2", "-203.0.113.1"]);
