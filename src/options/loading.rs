@@ -197,7 +197,7 @@ impl Loader {
                 let why = "Bad directive or wrong number of arguments";
                 return Err(wrong_number(why, &name, count, request));
             }
-            (module, _) if module.contains('.') => {
+            (module, 2..) if module.contains('.') => {
                 self.miss(name, "Keyfast loads no modules, so this line configures none", place);
             }
             _ => return Err(Wrong::Unknown(name)),

@@ -169,6 +169,8 @@ def can_be_in_store(command):
 def are_alike(command, one, other, clock_ms):
     if one == other:
         return True
+    if command[:2] == ["object", "encoding"]:  # Redis 8 keeps a short value beside its key and its expiry
+        return {one, other} == {b"$3\r\nraw\r\n", b"$6\r\nembstr\r\n"}
     if command[0] == "dump" and one[:1] == other[:1] == b"$":  # all but the version of the form and the checksum
         return one[:-12] == other[:-12]
     if command[0] == "scan":  # in any order
