@@ -92,7 +92,7 @@ fn a_failed_start_is_told_in_json_where_the_log_is() {
     assert_eq!(output.status.code(), Some(1));
     let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text")).concat();
     let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
-    let last = lines.last().expect("a line");
+    let last = lines.collect::<Vec<_>>().pop().expect("a line");
     let message = last["message"].as_str().expect("a text");
     assert!(message.starts_with(&format!("could not listen on 127.0.0.1:{port}: ")), "{message}");
 }
