@@ -2,7 +2,7 @@
 //!
 //! Nothing is sent under a lock. The handler keeps the values of a batch of keys and claims the keys; the
 //! client's runner sends them, and the handler runs again once the target has replied (see
-//! [`session::migration`](crate::session::migration)). Now it holds the keys again: one that the target has
+//! [`Migration`]). Now it holds the keys again: one that the target has
 //! acknowledged is deleted here if no client has changed it since. One that was changed is sent again, in
 //! place of its former version there. One that a client has deleted meanwhile is deleted there, too. So a key
 //! is here until it is there, and no change of it is lost.

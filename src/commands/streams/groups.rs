@@ -79,11 +79,12 @@ const NO_KEY: Error = Error::fixed(
 struct Options {
     makes_stream: bool,
     entries_read: Option<u64>,
+    is_replay: bool,
 }
 
 impl Options {
     fn parse(tx: &Transaction<'_>, request: Request<'_>, may_make_stream: bool) -> Result<Options> {
-        let mut options = Options::default();
+        let mut options = Options { is_replay: tx.is_replay(), ..Options::default() };
         let mut at = 5;
         while let Some(option) = request.get(at) {
             let value = request.get(at + 1).filter(|_| is_word(option, "entriesread"));
@@ -103,9 +104,10 @@ impl Options {
         Ok(options)
     }
 
-    /// How many entries the group has read: never more than were added to the stream.
+    /// How many entries the group has read: never more than were added to the stream. A log has what a group
+    /// had, which may be more if it was restored from a payload of another server.
     fn read_of(&self, added: u64) -> Option<u64> {
-        self.entries_read.map(|read| read.min(added))
+        self.entries_read.map(|read| if self.is_replay { read } else { read.min(added) })
     }
 }
 
