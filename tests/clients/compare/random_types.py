@@ -154,6 +154,11 @@ def index():
     return one_of([random.randint(-6, 6), random.randint(-6, 6), random.randint(-700, 700), one_of(EDGES)])
 
 
+def near(place):
+    """Redis 8 takes the lower 32 bits of an index for LSET in a packed list."""
+    return place if isinstance(place, str) or abs(place) < 1 << 31 else 1 << 30
+
+
 def rank():
     return one_of([1, -1, 2, -3, 0, "x", 1000])  # not -2^63, which newer servers refuse
 
@@ -515,7 +520,7 @@ MAKERS = [
     lambda: [one_of(["lpush", "rpush"]), key(), *elements()],
     lambda: [one_of(["lpop", "rpop"]), key(), *one_of([[], [count()]])],
     lambda: ["lindex", key(), index()],
-    lambda: ["lset", key(), index(), element()],
+    lambda: ["lset", key(), near(index()), element()],
     lambda: ["linsert", key(), one_of(["before", "after", "AFTER", "beside"]), element(), element()],
     lambda: ["lrange", key(), index(), index()],
     lambda: ["ltrim", key(), one_of([0, 1, 2, index()]), one_of([-1, -1, -2, -3, index()])],
