@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -191,25 +191,28 @@ fn what_was_acknowledged_before_the_end_is_there_after_it() {
     let mut expected = [0; CLIENTS];
     for round in 0..5 {
         let mut server = serve(&folder, &["--save", "3600", "1"]);
-        let has_begun = AtomicBool::new(false);
+        // The end may come before any reply but the first.
+        let begun = AtomicUsize::new(0);
         thread::scope(|scope| {
             let workers: Vec<_> = (0..CLIENTS)
                 .map(|number| {
-                    let (mut client, has_begun) = (server.client(), &has_begun);
+                    let (mut client, begun) = (server.client(), &begun);
                     scope.spawn(move || {
                         let key = format!("counter:{number}");
                         let first = client.cmd(["INCR", &key]).integer();
+                        begun.fetch_add(1, Ordering::Relaxed);
                         let mut last = first;
                         while client.try_send(&request(["INCR", &key])).is_ok() {
                             let Ok(reply) = client.try_reply_bytes() else { break };
                             last = String::from_utf8(reply).unwrap()[1..].trim().parse().unwrap();
-                            has_begun.store(true, Ordering::Relaxed);
                         }
                         (first, last)
                     })
                 })
                 .collect();
-            while !has_begun.load(Ordering::Relaxed) {
+            while begun.load(Ordering::Relaxed) < CLIENTS
+                && !workers.iter().any(|worker| worker.is_finished())
+            {
                 thread::yield_now();
             }
             thread::sleep(Duration::from_millis(10 * round));
