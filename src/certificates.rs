@@ -119,6 +119,13 @@ pub(crate) fn why_refused(error: &Error, certificate: &CertificateDer<'_>) -> St
     }
 }
 
+/// Why a TLS handshake failed, if it was because of the peer's certificate.
+pub(crate) fn why_not_greeted(error: &io::Error) -> Option<String> {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+    let cause: &Error = cause.filter(|cause| matches!(cause, Error::InvalidCertificate(_)))?;
+    Some(format!("certificate verify failed ({})", why_untrusted(cause)))
+}
+
 /// The mistake in the peer's certificate.
 pub(crate) fn why_untrusted(error: &Error) -> String {
     let Error::InvalidCertificate(why) = error else { return error.to_string() };

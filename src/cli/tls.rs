@@ -25,7 +25,7 @@ use tokio_rustls::rustls::{
 
 use super::options::TlsOptions;
 use super::plain_text;
-use crate::certificates::{Validity, read_certificates, read_key, why_refused, why_untrusted};
+use crate::certificates::{Validity, read_certificates, read_key, why_not_greeted, why_refused};
 use crate::files::NamedFile;
 
 /// Why the TLS connection failed.
@@ -49,15 +49,10 @@ pub(super) async fn greet(
     let name = options.server_name.as_deref().unwrap_or(host).to_owned();
     let name = ServerName::try_from(name).map_err(|error| Refusal::Options(error.to_string()))?;
     let connector = TlsConnector::from(Arc::new(config(options).map_err(Refusal::Options)?));
-    connector.connect(name, stream).await.map_err(|error| {
-        let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
-        Refusal::Greeting(match cause {
-            Some(error @ Error::InvalidCertificate(_)) => {
-                format!("certificate verify failed ({})", why_untrusted(error))
-            }
-            _ => plain_text(&error),
-        })
-    })
+    connector
+        .connect(name, stream)
+        .await
+        .map_err(|error| Refusal::Greeting(why_not_greeted(&error).unwrap_or_else(|| plain_text(&error))))
 }
 
 fn config(options: &TlsOptions) -> Result<ClientConfig, String> {

@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::select;
 use tokio::task::JoinSet;
 
+use crate::certificates::why_not_greeted;
 use crate::clients::{Address, Leaving, Registration};
 use crate::config::{Config, Text};
 use crate::instance::Instance;
@@ -351,7 +352,10 @@ async fn serve_tls(
         () = client.asked_to_leave(Leaving::WhenAnswered) => return,
     };
     match greeted {
-        Err(error) => tracing::debug!("Error accepting a TLS client {}: {error}", client.address),
+        Err(error) => {
+            let why = why_not_greeted(&error).unwrap_or_else(|| error.to_string());
+            tracing::debug!("Error accepting a TLS client {}: {why}", client.address);
+        }
         Ok(mut stream) if is_barred(&instance, &client.address) => {
             instance.statistics.add(Count::ConnectionsRejected, 1);
             tls::end(&mut stream, PROTECTED).await;

@@ -14,6 +14,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
@@ -178,7 +179,10 @@ impl Certificates {
         let config = if has_certificate {
             let certificate = CertificateDer::from_pem_file(self.folder.file("client.pem")).unwrap();
             let key = PrivateKeyDer::from_pem_file(self.folder.file("client.key")).unwrap();
-            builder.with_client_auth_cert(vec![certificate], key).unwrap()
+            // Without a look at it: other libraries let a client show a certificate that this one would not.
+            let key = default_provider().key_provider.load_private_key(key).unwrap();
+            let pair = SingleCertAndKey::from(CertifiedKey::new(vec![certificate], key));
+            builder.with_client_cert_resolver(Arc::new(pair))
         } else {
             builder.with_no_client_auth()
         };
@@ -511,6 +515,24 @@ LE88BFkew5itziifDyoisTcwgzW7HtBL5zBnsR8KTco=
 -----END EC PRIVATE KEY-----
 ",
 ];
+
+#[test]
+fn what_is_wrong_with_a_clients_certificate_is_logged() {
+    let certificates = Certificates::new("tls-old-client");
+    let (server, tls_port) = certificates.serve_with("yes", &["--loglevel", "verbose"]);
+    expect(&mut certificates.client(tls_port, true), "PING", "+PONG\r\n");
+    fs::write(certificates.file("client.pem"), OF_VERSION_1).unwrap();
+    fs::write(certificates.file("client.key"), KEY_OF_VERSION_1).unwrap();
+    let mut refused = certificates.client(tls_port, true);
+    // The server has not seen the certificate when the client takes the handshake for done.
+    let _ = refused.write_all(b"PING\r\n");
+    let error = refused.read(&mut [0; 1]).unwrap_err().to_string();
+    assert!(error.contains("received fatal alert"), "{error}");
+    server.wait_for_output("- Error accepting a TLS client 127.0.0.1:");
+    server.wait_for_output(
+        ": certificate verify failed (the certificate is of version 1, and must be of version 3 (",
+    );
+}
 
 #[test]
 fn what_is_wrong_with_the_certificates_is_said_in_one_line() {
