@@ -9,18 +9,7 @@ WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY benches benches
 COPY src src
-# Static, so that the base may have any C library or none. The one inside is GNU's, whose allocator is asked for
-# what others cannot do. Without a target's name the flag would go to macros and build scripts as well, and
-# macros cannot be static. Relocations are packed, which makes the program half a megabyte smaller.
-# An image is built once and pulled often, so the compiler takes its time here, whatever Cargo.toml says.
-ENV RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs -C link-arg=-Wl,--icf=all" \
-    CARGO_PROFILE_RELEASE_LTO=fat \
-    CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
-    CARGO_PROFILE_RELEASE_DEBUG=none \
-    CARGO_PROFILE_RELEASE_STRIP=symbols
-RUN target=$(rustc -vV | sed -n 's/^host: //p') \
- && cargo build --release --locked --bin keyfast --target "$target" \
- && mv "target/$target/release/keyfast" /keyfast
+RUN src/packaging/build /keyfast
 
 FROM ${BASE}
 # The user that runs the server, with the numeric IDs of the official image. A container may be started with

@@ -91,6 +91,7 @@ mod process;
 
 mod cli;
 
+#[cfg(feature = "testing")]
 pub mod testing;
 
 #[doc(hidden)]

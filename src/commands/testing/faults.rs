@@ -25,7 +25,7 @@ const FAULTS: Command = Command {
     traits: Traits::NEVER_STRUCK,
     is_system: true,
     group: Group::SERVER,
-    since: "0.1.0",
+    since: "1.0.0",
     ..Command::DEFAULTS
 };
 
