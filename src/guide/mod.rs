@@ -18,6 +18,7 @@ macro_rules! pages {
             #[doc = "[configuration]: crate::guide::configuration"]
             #[doc = "[docker]: crate::guide::docker"]
             #[doc = "[durability]: crate::guide::durability"]
+            #[doc = "[installing]: crate::guide::installing"]
             #[doc = "[locks]: crate::guide::locks"]
             #[doc = "[metrics]: crate::guide::metrics"]
             #[doc = "[security]: crate::guide::security"]
@@ -31,6 +32,7 @@ macro_rules! pages {
 }
 
 pages! {
+    installing
     commands
     compatibility
     configuration

@@ -41,6 +41,7 @@ mod groups;
 mod hot_keys;
 mod hyperloglog;
 mod instances;
+mod kept;
 mod keys;
 mod large_reads;
 mod libraries;

@@ -169,6 +169,29 @@ impl Postgres {
         }
     }
 
+    /// The tables of the front-ends with their rows, as statements.
+    pub(crate) fn dump(&self) -> String {
+        let output = Command::new(self.programs.join("pg_dump"))
+            .args(["--schema=keyfast", "--inserts", "--no-owner", "--no-privileges", "--dbname", &self.url()])
+            .output()
+            .expect("pg_dump runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).expect("a text");
+        // Newer versions write lines that only their own psql knows.
+        let lines = text.lines().filter(|line| !line.starts_with('\\') && !line.starts_with("--"));
+        lines.map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Executes the statements of a file on a primary alone.
+    pub(crate) fn load(&self, path: &Path) {
+        let output = Command::new(self.programs.join("psql"))
+            .args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--dbname", &self.url(), "--file"])
+            .arg(path)
+            .output()
+            .expect("psql runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
     /// Sets the clock of a node: so many seconds ahead of the right time. It need not run.
     pub(crate) fn set_clock(&self, node: usize, seconds: i64) {
         fs::write(self.clock(node), format!("{seconds:+}")).expect("a file");
