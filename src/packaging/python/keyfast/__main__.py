@@ -1,0 +1,12 @@
+"""`python -m keyfast ARGUMENTS`: becomes the program, so that signals and the exit status are the program's own."""
+
+import os
+import sys
+
+from ._program import ProgramNotFound, find
+
+try:
+    program = find()
+except ProgramNotFound as error:
+    sys.exit(f"keyfast: {error}")
+os.execv(program, [program, *sys.argv[1:]])

@@ -1,0 +1,209 @@
+"""A server for tests: on a free port, without files, and never left behind.
+
+The server must end with the process that started it, also when that is killed. The kernel's own means
+(PR_SET_PDEATHSIG) goes by the thread that started the server, and would need Python code between fork and exec. So a
+shell starts the server: it leaves a guard in the background and then becomes the server, which keeps the shell's
+process ID and so is a child of this process. The guard waits at a pipe whose other end only this process holds. The
+end of this process, however it comes, closes the pipe; then the guard kills the server and removes its folder.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from typing import List, Optional
+
+from ._program import find
+
+# SIGTERM ends the server in much less, if it is not stopped or in a long script.
+STOP_SECONDS_MAX = 5.0
+
+# How often the log is read until the server is ready, which takes some 10 ms.
+POLL_SECONDS = 0.001
+
+# $1 is the server's folder, the other arguments are its command. A line from the pipe dismisses the guard: the server
+# has been stopped. If the server has ended on its own, the guard has another parent by now, and the server's process
+# ID may be that of a stranger.
+LAUNCH = """
+exec 3<&0 </dev/null
+{
+  read -r _ <&3 || {
+    read -r _ _ _ parent _ </proc/self/stat
+    [ "$parent" != $$ ] || kill -KILL $$
+    rm -rf -- "$1"
+  }
+} >/dev/null 2>&1 &
+exec 3<&-
+shift
+exec "$@"
+"""
+
+READY = re.compile(r"Ready to accept connections (tcp|tls)")
+LISTENING = re.compile(r"Listening on (\S+):(\d+)")
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+
+
+class StartError(RuntimeError):
+    """The server could not start. The text has what it printed."""
+
+
+class Server:
+    """A server of its own process, for a `with` block or from start() to stop().
+
+    The options are those of the command line: `Server("--maxmemory", "10mb")`. A configuration file may come first.
+    Unless options say otherwise, the server listens on a free port of 127.0.0.1 and saves nothing. Options for the log
+    have no effect: this class reads it.
+
+    Variables of the environment that would configure a server (KEYFAST_…, REDIS_PASSWORD) do not reach it.
+    """
+
+    def __init__(self, *options: str, start_seconds_max: float = 10.0) -> None:
+        self._options = options
+        self._start_seconds_max = start_seconds_max
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._owner = 0
+        self._folder = ""
+        self._log = ""
+        self._address = ("", "", 0)
+
+    def __enter__(self) -> str:
+        self.start()
+        return self.url
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> "Server":
+        """Starts the server, and returns it when clients can connect."""
+        if self._process is not None:
+            raise RuntimeError("this server has been started already")
+        program = find()
+        self._folder = tempfile.mkdtemp(prefix="keyfast-")
+        self._log = ""
+        self._owner = os.getpid()
+        atexit.register(self.stop)
+        try:
+            with open(self._log_path(), "wb") as log:
+                self._process = subprocess.Popen(
+                    ["/bin/sh", "-c", LAUNCH, "sh", self._folder, program, *self._arguments()],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    env=_environment(),
+                    # Ctrl-C is for the tests: they stop the server when they have cleaned up.
+                    start_new_session=True,
+                )
+            self._wait_until_ready(self._process)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Ends the server, if it runs. Does nothing in a process that was forked from the one that started it."""
+        if not self._folder or os.getpid() != self._owner:
+            return
+        atexit.unregister(self.stop)
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            self._log = self._read_log()
+            _dismiss_guard(process)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = ""
+
+    @property
+    def url(self) -> str:
+        """Where clients connect: `redis://127.0.0.1:PORT`."""
+        scheme, host, port = self._running_address()
+        return f"{scheme}://{host}:{port}"
+
+    @property
+    def port(self) -> int:
+        """The port that the server listens on."""
+        return self._running_address()[2]
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes]":
+        """The process of the server, for tests that send it signals."""
+        if self._process is None:
+            raise RuntimeError("this server does not run")
+        return self._process
+
+    @property
+    def log(self) -> str:
+        """What the server has printed since it was started."""
+        return self._log if self._process is None else self._read_log()
+
+    def _arguments(self) -> List[str]:
+        options = list(self._options)
+        file = [options.pop(0)] if options and not options[0].startswith("-") else []
+        # The last value of a parameter counts: the test's options come after what suits tests, and what this class
+        # relies on comes after all.
+        for_tests = ["--port", "0", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", self._folder]
+        own = ["--daemonize", "no", "--logfile", "", "--loglevel", "notice", "--log-format", "redis"]
+        return [*file, *for_tests, *options, *own]
+
+    def _wait_until_ready(self, process: "subprocess.Popen[bytes]") -> None:
+        deadline = time.monotonic() + self._start_seconds_max
+        while True:
+            has_ended = process.poll() is not None
+            log = self._read_log()
+            if has_ended:
+                raise StartError(f"the server did not start. It printed:\n{log.rstrip()}")
+            ready = READY.search(log)
+            if ready:
+                break
+            if "Ready to accept connections unix" in log:
+                raise StartError("the server listens on no port, only on a Unix socket: add the option --port")
+            if time.monotonic() > deadline:
+                limit = f"the server was not ready within {self._start_seconds_max:g} s"
+                raise StartError(f"{limit}. It printed:\n{log.rstrip()}")
+            time.sleep(POLL_SECONDS)
+        listening = LISTENING.search(log)
+        if listening is None:
+            raise StartError(f"the server did not print its port, but:\n{log.rstrip()}")
+        host, port = listening.groups()
+        scheme = "redis" if ready.group(1) == "tcp" else "rediss"
+        self._address = (scheme, ANY_ADDRESS.get(host, host), int(port))
+
+    def _running_address(self) -> "tuple[str, str, int]":
+        if self._process is None:
+            raise RuntimeError("this server does not run")
+        return self._address
+
+    def _log_path(self) -> str:
+        return os.path.join(self._folder, "log")
+
+    def _read_log(self) -> str:
+        try:
+            with open(self._log_path(), encoding="utf-8", errors="replace") as log:
+                return log.read()
+        except FileNotFoundError:
+            return self._log
+
+
+def _environment() -> "dict[str, str]":
+    """The environment without what configures a server: a test must not depend on who runs it."""
+    configures = ("KEYFAST_", "REDIS_PASSWORD")
+    return {name: value for name, value in os.environ.items() if not name.startswith(configures)}
+
+
+def _dismiss_guard(process: "subprocess.Popen[bytes]") -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(b"\n")
+        process.stdin.close()
+    except BrokenPipeError:
+        # The guard itself was killed, or the shell never got as far as to leave one.
+        pass
