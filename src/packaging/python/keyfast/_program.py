@@ -37,11 +37,11 @@ def find() -> str:
 
 def _folders() -> Iterator[str]:
     # What lies beside this module belongs to the same installation, also if that is not the one of the
-    # interpreter: `pip install --target T` makes T/keyfast and T/bin, `--prefix P` makes P/lib/pythonX/site-packages
-    # and P/bin, as virtual environments do.
+    # interpreter: `pip install --target T` makes T/keyfast and T/bin, `--prefix P` makes
+    # P/lib/pythonX/site-packages/keyfast and P/bin, as virtual environments do.
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     yield os.path.join(root, "bin")
-    yield os.path.join(root, *[os.pardir] * 3, "bin")
+    yield os.path.normpath(os.path.join(root, *[os.pardir] * 3, "bin"))
     yield sysconfig.get_path("scripts")
     if sys.version_info >= (3, 10):
         user_scheme = sysconfig.get_preferred_scheme("user")

@@ -13,10 +13,11 @@ import atexit
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
-from typing import List, Optional
+from typing import Dict, List, Optional, Tuple
 
 from ._program import find
 
@@ -26,18 +27,15 @@ STOP_SECONDS_MAX = 5.0
 # How often the log is read until the server is ready, which takes some 10 ms.
 POLL_SECONDS = 0.001
 
+# RESET takes less than a millisecond. A `CLIENT PAUSE … ALL` holds up every command, as in Redis, until it is over.
+RESET_SECONDS_MAX = 10.0
+
 # $1 is the server's folder, the other arguments are its command. A line from the pipe dismisses the guard: the server
-# has been stopped. If the server has ended on its own, the guard has another parent by now, and the server's process
-# ID may be that of a stranger.
+# has been stopped. If the server has ended on its own, `kill` reaches no other process: the guard is in the session
+# that the server led, so the system does not give the session's number to a new process.
 LAUNCH = """
 exec 3<&0 </dev/null
-{
-  read -r _ <&3 || {
-    read -r _ _ _ parent _ </proc/self/stat
-    [ "$parent" != $$ ] || kill -KILL $$
-    rm -rf -- "$1"
-  }
-} >/dev/null 2>&1 &
+{ read -r _ <&3 || { kill -KILL $$; rm -rf -- "$1"; }; } >/dev/null 2>&1 &
 exec 3<&-
 shift
 exec "$@"
@@ -45,6 +43,9 @@ exec "$@"
 
 READY = re.compile(r"Ready to accept connections (tcp|tls)")
 LISTENING = re.compile(r"Listening on (\S+):(\d+)")
+# What undoes what a test may have done to the server, in this order: a fault or a pause would hold up what follows.
+RESET = ("FAULT CLEAR", "CLIENT UNPAUSE", "CLOCK RESUME", "FLUSHALL")
+
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 
 
@@ -78,7 +79,7 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self) -> "Server":
+    def start(self) -> Server:
         """Starts the server, and returns it when clients can connect."""
         if self._process is not None:
             raise RuntimeError("this server has been started already")
@@ -95,7 +96,7 @@ class Server:
                     stdout=log,
                     stderr=log,
                     env=_environment(),
-                    # Ctrl-C is for the tests: they stop the server when they have cleaned up.
+                    # LAUNCH relies on it. And Ctrl-C is for the tests: they stop the server when they have cleaned up.
                     start_new_session=True,
                 )
             self._wait_until_ready(self._process)
@@ -134,7 +135,7 @@ class Server:
         return self._running_address()[2]
 
     @property
-    def process(self) -> "subprocess.Popen[bytes]":
+    def process(self) -> subprocess.Popen[bytes]:
         """The process of the server, for tests that send it signals."""
         if self._process is None:
             raise RuntimeError("this server does not run")
@@ -145,6 +146,24 @@ class Server:
         """What the server has printed since it was started."""
         return self._log if self._process is None else self._read_log()
 
+    def reset(self) -> None:
+        """Removes faults, pauses and all keys, and returns to the time of the system.
+
+        The server needs the options `--enable-fault-command local` and `--enable-clock-command local`.
+        """
+        _, host, port = self._running_address()
+        # A client library would introduce itself first, and a fault may apply to that.
+        address = (host.strip("[]"), port)
+        with socket.create_connection(address, RESET_SECONDS_MAX) as connection, connection.makefile("rb") as replies:
+            for command in RESET:
+                connection.sendall(command.encode() + b"\r\n")
+                try:
+                    reply = replies.readline().decode(errors="replace").strip()
+                except socket.timeout:
+                    raise RuntimeError(f"the server does not reply to {command}: is it paused or stopped?") from None
+                if not reply.startswith(("+", ":")):
+                    raise RuntimeError(f"the server replied to {command}: {reply.lstrip('-')}")
+
     def _arguments(self) -> List[str]:
         options = list(self._options)
         file = [options.pop(0)] if options and not options[0].startswith("-") else []
@@ -154,7 +173,7 @@ class Server:
         own = ["--daemonize", "no", "--logfile", "", "--loglevel", "notice", "--log-format", "redis"]
         return [*file, *for_tests, *options, *own]
 
-    def _wait_until_ready(self, process: "subprocess.Popen[bytes]") -> None:
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + self._start_seconds_max
         while True:
             has_ended = process.poll() is not None
@@ -177,7 +196,7 @@ class Server:
         scheme = "redis" if ready.group(1) == "tcp" else "rediss"
         self._address = (scheme, ANY_ADDRESS.get(host, host), int(port))
 
-    def _running_address(self) -> "tuple[str, str, int]":
+    def _running_address(self) -> Tuple[str, str, int]:
         if self._process is None:
             raise RuntimeError("this server does not run")
         return self._address
@@ -193,13 +212,13 @@ class Server:
             return self._log
 
 
-def _environment() -> "dict[str, str]":
+def _environment() -> Dict[str, str]:
     """The environment without what configures a server: a test must not depend on who runs it."""
     configures = ("KEYFAST_", "REDIS_PASSWORD")
     return {name: value for name, value in os.environ.items() if not name.startswith(configures)}
 
 
-def _dismiss_guard(process: "subprocess.Popen[bytes]") -> None:
+def _dismiss_guard(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
     try:
         process.stdin.write(b"\n")

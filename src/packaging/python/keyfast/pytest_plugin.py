@@ -6,7 +6,7 @@ pytest-xdist each worker is a process, and has a server of its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Iterator
 
 import pytest
 
@@ -26,26 +26,14 @@ def keyfast_server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def keyfast(keyfast_server: Server) -> "Iterator[redis.Redis[Any]]":
+def keyfast(keyfast_server: Server) -> Iterator[redis.Redis]:
     """A redis.Redis client of an empty Keyfast server, whose clock runs and that has no faults."""
     try:
         import redis
     except ImportError:
         pytest.fail("the fixture 'keyfast' is a client of redis-py: pip install redis", pytrace=False)
-    _reset(keyfast_server.url)
+    keyfast_server.reset()
     client = redis.Redis.from_url(keyfast_server.url)
     yield client
     client.close()
-    _reset(keyfast_server.url)
-
-
-def _reset(url: str) -> None:
-    """Undoes what a test may have done to the server, by a client of its own: the test's may be in any state."""
-    import redis
-
-    with redis.Redis.from_url(url) as client:
-        # In this order: a fault or a pause would hold up what follows.
-        client.execute_command("FAULT", "CLEAR")
-        client.execute_command("CLIENT", "UNPAUSE")
-        client.execute_command("CLOCK", "RESUME")
-        client.flushall()
+    keyfast_server.reset()
