@@ -1,0 +1,32 @@
+/// <reference types="node" />
+/// <reference lib="esnext.disposable" />
+
+import type { ChildProcess } from "node:child_process";
+
+export interface StartOptions {
+  /**
+   * Options as on the command line: `["--maxmemory", "10mb"]`. A configuration file may come first. Options for the
+   * log have no effect.
+   */
+  options?: readonly (string | number)[];
+  /** How long the start may take. 10 s if it is not given. */
+  startMsMax?: number;
+}
+
+export interface Server extends AsyncDisposable {
+  /** Where clients connect: `redis://127.0.0.1:PORT`. */
+  readonly url: string;
+  readonly port: number;
+  /** The process of the server, for tests that send it signals. */
+  readonly process: ChildProcess;
+  /** What the server has printed. */
+  readonly log: string;
+  /** Ends the server. */
+  stop(): Promise<void>;
+}
+
+/** Starts a server on a free port of 127.0.0.1, without files. It ends with this process, also if that is killed. */
+export function start(options?: StartOptions): Promise<Server>;
+
+/** The path of the program. */
+export function find(): string;

@@ -1,0 +1,165 @@
+"use strict";
+
+// A server for tests: on a free port, without files, and never left behind.
+//
+// The server must end with the process that started it, also when that is killed. So a shell starts it: the shell
+// leaves a guard in the background and then becomes the server. The guard waits at a pipe whose other end only this
+// process holds. The end of this process, however it comes, closes the pipe; then the guard kills the server and
+// removes its folder.
+
+const { spawn } = require("node:child_process");
+const { closeSync, mkdtempSync, openSync, readFileSync, rmSync } = require("node:fs");
+const { tmpdir } = require("node:os");
+const { join } = require("node:path");
+const { setTimeout: sleep } = require("node:timers/promises");
+const { find } = require("./program.js");
+
+const START_MS_MAX = 10_000;
+// SIGTERM ends the server in much less, if it is not stopped or in a long script.
+const STOP_MS_MAX = 5_000;
+// How often the log is read until the server is ready, which takes some 10 ms.
+const POLL_MS = 1;
+
+// $1 is the server's folder, the other arguments are its command. A line from the pipe dismisses the guard: the server
+// has been stopped. If the server has ended on its own, `kill` reaches no other process: the guard is in the session
+// that the server led, so the system does not give the session's number to a new process.
+const LAUNCH = `
+exec 3<&0 </dev/null
+{ read -r _ <&3 || { kill -KILL $$; rm -rf -- "$1"; }; } >/dev/null 2>&1 &
+exec 3<&-
+shift
+exec "$@"
+`;
+
+const ANY_ADDRESS = { "0.0.0.0": "127.0.0.1", "[::]": "[::1]" };
+
+class Server {
+  #folder;
+  #log = "";
+  #stopped;
+  #ended;
+
+  constructor(options) {
+    const program = find();
+    this.#folder = mkdtempSync(join(tmpdir(), "keyfast-"));
+    const log = openSync(this.#logPath(), "w");
+    this.process = spawn("/bin/sh", ["-c", LAUNCH, "sh", this.#folder, program, ...commandLine(options, this.#folder)], {
+      stdio: ["pipe", log, log],
+      env: environment(),
+      // A session of its own: LAUNCH relies on it. And Ctrl-C is for the tests, which stop the server.
+      detached: true,
+    });
+    closeSync(log);
+    this.#ended = new Promise((resolve) => {
+      this.process.once("exit", () => resolve());
+      this.process.once("error", (error) => {
+        this.#log = `${error.message}\n`;
+        resolve();
+      });
+    });
+    // The guard may have been killed, or the shell was not found.
+    this.process.stdin.on("error", () => {});
+  }
+
+  async ready(startMsMax) {
+    let hasEnded = false;
+    this.#ended.then(() => (hasEnded = true));
+    const deadline = performance.now() + startMsMax;
+    for (;;) {
+      const isLast = hasEnded;
+      const log = this.log;
+      if (isLast) throw new Error(`the server did not start. It printed:\n${log.trimEnd()}`);
+      const ready = /Ready to accept connections (tcp|tls|unix)/.exec(log);
+      if (ready) return this.#readAddress(log, ready[1]);
+      if (performance.now() > deadline) {
+        throw new Error(`the server was not ready within ${startMsMax} ms. It printed:\n${log.trimEnd()}`);
+      }
+      await sleep(POLL_MS);
+    }
+  }
+
+  #readAddress(log, way) {
+    const listening = /Listening on (\S+):(\d+)/.exec(log);
+    if (!listening) {
+      throw new Error("the server listens on no port, only on a Unix socket: add the option --port");
+    }
+    const [, host, port] = listening;
+    this.port = Number(port);
+    this.url = `${way === "tls" ? "rediss" : "redis"}://${ANY_ADDRESS[host] ?? host}:${port}`;
+    // A server that is not stopped does not keep Node from ending, and ends with it.
+    this.process.unref();
+    this.process.stdin.unref();
+  }
+
+  /** What the server has printed. */
+  get log() {
+    try {
+      return this.#stopped ? this.#log : readFileSync(this.#logPath(), "utf8") + this.#log;
+    } catch {
+      return this.#log;
+    }
+  }
+
+  /** Ends the server. A second call waits for the same end. */
+  stop() {
+    this.#stopped ??= this.#stop(this.log);
+    return this.#stopped;
+  }
+
+  async #stop(log) {
+    this.#log = log;
+    this.process.ref();
+    this.process.kill("SIGTERM");
+    const timer = setTimeout(() => this.process.kill("SIGKILL"), STOP_MS_MAX);
+    await this.#ended;
+    clearTimeout(timer);
+    this.process.stdin.end("\n");
+    try {
+      this.#log = readFileSync(this.#logPath(), "utf8");
+    } catch {
+      // What was read before remains.
+    }
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+
+  #logPath() {
+    return join(this.#folder, "log");
+  }
+}
+
+// Node 18 has this symbol only in its later versions.
+if (Symbol.asyncDispose) {
+  Server.prototype[Symbol.asyncDispose] = function () {
+    return this.stop();
+  };
+}
+
+function commandLine(options, folder) {
+  const ofUser = options.map(String);
+  const file = ofUser.length > 0 && !ofUser[0].startsWith("-") ? [ofUser.shift()] : [];
+  // The last value of a parameter counts: the test's options come after what suits tests, and what this module relies
+  // on comes after all.
+  const forTests = ["--port", "0", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder];
+  const own = ["--daemonize", "no", "--logfile", "", "--loglevel", "notice", "--log-format", "redis"];
+  return [...file, ...forTests, ...ofUser, ...own];
+}
+
+/** The environment without what configures a server: a test must not depend on who runs it. */
+function environment() {
+  const entries = Object.entries(process.env);
+  return Object.fromEntries(entries.filter(([name]) => !/^(KEYFAST_|REDIS_PASSWORD)/.test(name)));
+}
+
+/** Starts a server. The promise is kept when clients can connect. */
+async function start({ options = [], startMsMax = START_MS_MAX } = {}) {
+  const server = new Server(options);
+  try {
+    await server.ready(startMsMax);
+  } catch (error) {
+    await server.stop();
+    throw error;
+  }
+  return server;
+}
+
+module.exports = { start };
