@@ -8,7 +8,7 @@
 // removes its folder.
 
 const { spawn } = require("node:child_process");
-const { closeSync, mkdtempSync, openSync, readFileSync, rmSync } = require("node:fs");
+const { closeSync, fstatSync, mkdtempSync, openSync, readSync, rmSync } = require("node:fs");
 const { tmpdir } = require("node:os");
 const { join } = require("node:path");
 const { setTimeout: sleep } = require("node:timers/promises");
@@ -20,12 +20,11 @@ const STOP_MS_MAX = 5_000;
 // How often the log is read until the server is ready, which takes some 10 ms.
 const POLL_MS = 1;
 
-// $1 is the server's folder, the other arguments are its command. A line from the pipe dismisses the guard: the server
-// has been stopped. If the server has ended on its own, `kill` reaches no other process: the guard is in the session
-// that the server led, so the system does not give the session's number to a new process.
+// $1 is the server's folder, the other arguments are its command. If the server has ended already, `kill` reaches no other
+// process: the guard is in the session that the server led, so the system gives the session's number to no new process.
 const LAUNCH = `
 exec 3<&0 </dev/null
-{ read -r _ <&3 || { kill -KILL $$; rm -rf -- "$1"; }; } >/dev/null 2>&1 &
+{ read -r _ <&3; kill -KILL $$; rm -rf -- "$1"; } >/dev/null 2>&1 &
 exec 3<&-
 shift
 exec "$@"
@@ -35,21 +34,22 @@ const ANY_ADDRESS = { "0.0.0.0": "127.0.0.1", "[::]": "[::1]" };
 
 class Server {
   #folder;
+  /** The file that the server prints to, as long as it is open. */
+  #output;
   #log = "";
-  #stopped;
   #ended;
+  #stopped;
 
   constructor(options) {
     const program = find();
     this.#folder = mkdtempSync(join(tmpdir(), "keyfast-"));
-    const log = openSync(this.#logPath(), "w");
+    this.#output = openSync(join(this.#folder, "log"), "w+");
     this.process = spawn("/bin/sh", ["-c", LAUNCH, "sh", this.#folder, program, ...commandLine(options, this.#folder)], {
-      stdio: ["pipe", log, log],
+      stdio: ["pipe", this.#output, this.#output],
       env: environment(),
       // A session of its own: LAUNCH relies on it. And Ctrl-C is for the tests, which stop the server.
       detached: true,
     });
-    closeSync(log);
     this.#ended = new Promise((resolve) => {
       this.process.once("exit", () => resolve());
       this.process.once("error", (error) => {
@@ -57,7 +57,7 @@ class Server {
         resolve();
       });
     });
-    // The guard may have been killed, or the shell was not found.
+    // There is no shell, or the guard has been killed.
     this.process.stdin.on("error", () => {});
   }
 
@@ -93,37 +93,29 @@ class Server {
 
   /** What the server has printed. */
   get log() {
-    try {
-      return this.#stopped ? this.#log : readFileSync(this.#logPath(), "utf8") + this.#log;
-    } catch {
-      return this.#log;
-    }
+    if (this.#output === undefined) return this.#log;
+    // By the open file: when the server ends on its own, Node closes the pipe, and the guard removes the folder.
+    const text = Buffer.alloc(fstatSync(this.#output).size);
+    readSync(this.#output, text, 0, text.length, 0);
+    return this.#log + text;
   }
 
   /** Ends the server. A second call waits for the same end. */
   stop() {
-    this.#stopped ??= this.#stop(this.log);
+    this.#stopped ??= this.#stop();
     return this.#stopped;
   }
 
-  async #stop(log) {
-    this.#log = log;
+  async #stop() {
     this.process.ref();
     this.process.kill("SIGTERM");
     const timer = setTimeout(() => this.process.kill("SIGKILL"), STOP_MS_MAX);
     await this.#ended;
     clearTimeout(timer);
-    this.process.stdin.end("\n");
-    try {
-      this.#log = readFileSync(this.#logPath(), "utf8");
-    } catch {
-      // What was read before remains.
-    }
+    this.#log = this.log;
+    closeSync(this.#output);
+    this.#output = undefined;
     rmSync(this.#folder, { recursive: true, force: true });
-  }
-
-  #logPath() {
-    return join(this.#folder, "log");
   }
 }
 

@@ -30,12 +30,11 @@ POLL_SECONDS = 0.001
 # RESET takes less than a millisecond. A `CLIENT PAUSE … ALL` holds up every command, as in Redis, until it is over.
 RESET_SECONDS_MAX = 10.0
 
-# $1 is the server's folder, the other arguments are its command. A line from the pipe dismisses the guard: the server
-# has been stopped. If the server has ended on its own, `kill` reaches no other process: the guard is in the session
-# that the server led, so the system does not give the session's number to a new process.
+# $1 is the server's folder, the other arguments are its command. If the server has ended already, `kill` reaches no other
+# process: the guard is in the session that the server led, so the system gives the session's number to no new process.
 LAUNCH = """
 exec 3<&0 </dev/null
-{ read -r _ <&3 || { kill -KILL $$; rm -rf -- "$1"; }; } >/dev/null 2>&1 &
+{ read -r _ <&3; kill -KILL $$; rm -rf -- "$1"; } >/dev/null 2>&1 &
 exec 3<&-
 shift
 exec "$@"
@@ -119,7 +118,9 @@ class Server:
                 process.kill()
                 process.wait()
             self._log = self._read_log()
-            _dismiss_guard(process)
+            # Now the guard ends, too.
+            assert process.stdin is not None
+            process.stdin.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder = ""
 
@@ -216,13 +217,3 @@ def _environment() -> Dict[str, str]:
     """The environment without what configures a server: a test must not depend on who runs it."""
     configures = ("KEYFAST_", "REDIS_PASSWORD")
     return {name: value for name, value in os.environ.items() if not name.startswith(configures)}
-
-
-def _dismiss_guard(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin is not None
-    try:
-        process.stdin.write(b"\n")
-        process.stdin.close()
-    except BrokenPipeError:
-        # The guard itself was killed, or the shell never got as far as to leave one.
-        pass
