@@ -23,6 +23,8 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
+pub(crate) use crate::platform::heap::taken_bytes;
+
 /// Bytes that a thread may keep to itself, so the error of the sum for each thread.
 const UNTOLD_BYTES_MAX: isize = 2 << 10;
 
@@ -186,50 +188,6 @@ pub(crate) fn peak_bytes() -> usize {
     PEAK_BYTES.load(Ordering::Relaxed).max(used_bytes())
 }
 
-/// Has the C library put what is freed together at once; called when the program starts.
-///
-/// By default it lays small pieces aside and puts all of them together some time later, in one go: after a
-/// million keys had expired some client waited 54 to 72 ms for that, and 9 ms without.
-pub fn prepare() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: the function may be called at any time; an unknown parameter is refused.
-    unsafe {
-        libc::mallopt(libc::M_MXFAST, 0);
-    }
-}
-
-/// Has the C library take all memory from one arena, for a process of which one thread does all the work.
-pub(crate) fn use_one_arena() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: the function may be called at any time; an unknown parameter is refused.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 1);
-    }
-}
-
-/// Gives memory that is free back to the system, where the C library can.
-pub(crate) fn give_back() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: the function may be called at any time from any thread.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
-/// What an allocation of `bytes` takes: the C library puts eight bytes before it, rounds up to sixteen, and
-/// gives large ones pages of their own.
-#[inline]
-pub(crate) fn taken_bytes(bytes: usize) -> usize {
-    const LEAST: usize = 32;
-    const OWN_PAGES_FROM: usize = 128 << 10;
-    const PAGE: usize = 4096;
-    if bytes < OWN_PAGES_FROM {
-        ((bytes + 8 + 15) & !15).max(LEAST)
-    } else {
-        (bytes + 16).next_multiple_of(PAGE)
-    }
-}
-
 #[inline]
 fn taken(bytes: usize) -> isize {
     taken_bytes(bytes) as isize
@@ -373,12 +331,5 @@ mod tests {
         other.charge(|| give_back(inner));
         assert_eq!((one.used_bytes(), other.used_bytes(), one.peak_bytes()), (0, 0, piece));
         assert_eq!(used_bytes() as isize, all);
-    }
-
-    #[test]
-    fn sizes_are_rounded_as_the_c_library_does() {
-        for (bytes, taken) in [(1, 32), (24, 32), (25, 48), (56, 64), (57, 80), (200_000, 200_704)] {
-            assert_eq!(taken_bytes(bytes), taken, "{bytes}");
-        }
     }
 }

@@ -7,6 +7,8 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::platform::disk::NO_LINK;
+
 /// Permissions of a new file: what the server writes may hold passwords.
 const NEW_FILE_MODE: u32 = 0o600;
 
@@ -76,13 +78,7 @@ pub(crate) fn create_temporary(path: &Path, mode: u32) -> io::Result<File> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(path)
+    OpenOptions::new().read(true).write(true).create_new(true).mode(mode).custom_flags(NO_LINK).open(path)
 }
 
 fn write(new: &Path, old: &Path, text: &[u8]) -> io::Result<()> {

@@ -1,7 +1,5 @@
 //! The state that all clients of one running server share.
 
-pub(crate) mod processor;
-
 mod aof;
 mod delivery;
 mod ending;

@@ -6,7 +6,7 @@
 pub use crate::REDIS_VERSION;
 
 pub mod allocator {
-    pub use crate::allocator::{Account, Counted, prepare, used_bytes};
+    pub use crate::allocator::{Account, Counted, used_bytes};
 }
 pub mod clients {
     pub use crate::clients::{Address, Registration};
@@ -61,6 +61,14 @@ pub mod persistence {
         pub use crate::persistence::rdb::{Form, Item, Reader, Writer};
     }
 }
+pub mod platform {
+    pub mod heap {
+        pub use crate::platform::heap::{prepare, restart_with_tuned_memory};
+    }
+    pub mod host_names {
+        pub use crate::platform::host_names::prepare;
+    }
+}
 pub mod process {
     pub use crate::process::run;
 }
@@ -104,7 +112,4 @@ pub mod values {
 }
 pub mod cli {
     pub use crate::cli::{arguments, run};
-}
-pub mod host_names {
-    pub use crate::host_names::prepare;
 }

@@ -28,6 +28,8 @@
 #[doc(hidden)]
 pub const REDIS_VERSION: &str = "8.6.3";
 
+mod platform;
+
 mod allocator;
 mod bits;
 mod cancel;
@@ -39,13 +41,11 @@ mod files;
 mod flag_set;
 mod geo;
 mod glob;
-mod host_names;
 mod hyperloglog;
 mod lcs;
 mod long_double;
 mod name_table;
 mod progress;
-mod resident;
 mod resp;
 
 mod certificates;

@@ -87,6 +87,8 @@ pub enum Kind {
         words: &'static [&'static str],
         /// The index of the word that is stored as the one before it.
         synonym: usize,
+        /// Why all words but the first are refused, if they are.
+        obstacle: Option<&'static str>,
     },
     /// Some of these words, in any case. The first one means none of the others.
     Words(&'static [&'static str]),
@@ -178,8 +180,11 @@ impl Kind {
             }
             Kind::Limits => limits::parse(text).map(Value::Limits).map_err(Refusal::from),
             Kind::Choice(words) => place_among(text, words).map(Value::Choice),
-            Kind::ChoiceWithSynonym { words, synonym } => {
+            Kind::ChoiceWithSynonym { words, synonym, obstacle } => {
                 let place = place_among(text, words)?;
+                if let Some(why) = obstacle.filter(|_| place > 0) {
+                    return Err(why.into());
+                }
                 Ok(Value::Choice(if place == synonym { place - 1 } else { place }))
             }
             Kind::Words(words) => lists::parse_words(text, words).map(Value::Integer),

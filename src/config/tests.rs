@@ -38,7 +38,7 @@ fn values_are_refused_in_the_words_of_redis() {
     assert_eq!(refusal("appenddirname", "a/b"), "appenddirname can't be a path, just a dirname");
     assert_eq!(refusal("appendfilename", ""), "appendfilename can't be empty");
     assert_eq!(refusal("dir", "/nosuch"), "No such file or directory");
-    assert_eq!(refusal("dir", "/proc/self/exe"), "Not a directory");
+    assert_eq!(refusal("dir", file!()), "Not a directory");
 }
 
 #[test]
@@ -108,6 +108,10 @@ fn what_has_no_effect_is_stored_and_named() {
 fn a_synonym_is_stored_as_the_word_that_it_means() {
     let config = Config::new();
     let adjustment = Parameter::named(b"oom-score-adj").unwrap();
+    if let Some(why) = crate::platform::oom_score::OBSTACLE {
+        assert_eq!(adjustment.check(b"relative").unwrap_err().to_string(), why);
+        return;
+    }
     for (word, stored) in [("relative", "yes"), ("absolute", "absolute"), ("NO", "no")] {
         config.store(adjustment.check(word.as_bytes()).unwrap());
         assert_eq!(adjustment.print(&config), stored.as_bytes());

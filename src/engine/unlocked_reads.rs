@@ -7,10 +7,7 @@
 //!
 //! EXEC and scripts hold their locks to the end, and what they read is read under them.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::cancel::{self, Cancelled};
 use crate::clients::Leaving;
@@ -21,6 +18,7 @@ use crate::commands::execution::tracking::remember;
 use crate::commands::facts::Result;
 use crate::instance::{Doer, Instance, Scratch};
 use crate::keyspace::{KeyspaceCounters, Transaction};
+use crate::platform::sockets::has_hung_up;
 use crate::resp::{Reply, Request};
 use crate::session::Session;
 use crate::values::LONG_TEXT_BYTES;
@@ -133,15 +131,6 @@ fn is_wanted(session: &Session) -> impl FnMut() -> bool + 'static {
     let client = Arc::clone(&session.client);
     let socket = session.long.as_ref().and_then(|long| long.socket.as_ref()?.try_clone().ok());
     move || client.leaving() == Leaving::Not && !socket.as_ref().is_some_and(has_hung_up)
-}
-
-/// Whether the client at the other end of a socket sends nothing more. Of a client that waits for a long
-/// reply this means that it has gone.
-pub(crate) fn has_hung_up(socket: &OwnedFd) -> bool {
-    let ends = PollFlags::from_bits_retain(libc::POLLRDHUP) | PollFlags::POLLHUP | PollFlags::POLLERR;
-    let mut asked = [PollFd::new(socket.as_fd(), ends)];
-    // If the system cannot tell, the client is there.
-    poll(&mut asked, PollTimeout::ZERO).is_ok_and(|found| found > 0)
 }
 
 /// The counts of an scratch since it was made.

@@ -11,7 +11,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::allocator;
-use crate::resident::resident_bytes;
+use crate::platform::heap;
+use crate::platform::memory::resident_bytes;
 
 /// The interval between checks for unused memory.
 const SLACK_INTERVAL: Duration = Duration::from_secs(1);
@@ -66,7 +67,7 @@ impl Slack {
     pub(crate) fn give_back(&mut self) {
         // Memory that is freed meanwhile may be in a part that has been searched already.
         let used_bytes = allocator::used_bytes();
-        allocator::give_back();
+        heap::give_back();
         self.note_given_back(resident_bytes(), used_bytes);
     }
 

@@ -12,9 +12,7 @@
 //! are served even if all threads are busy.
 
 use std::cell::OnceCell;
-use std::fs;
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread::{self, Thread};
@@ -25,6 +23,7 @@ use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
 use super::rota::{Rota, Task};
+use crate::platform::thread_clock::ThreadClock;
 
 /// The interval between two checks. A thread that is busy in two checks has been busy for at least one
 /// interval.
@@ -59,8 +58,8 @@ struct Watched {
     served: AtomicU64,
     /// Whether a server task was added in place of the one that it runs.
     is_relieved: AtomicBool,
-    /// The file in which the system shows for how long the thread has computed, if it has such files.
-    times: Option<PathBuf>,
+    /// For how long the thread has computed, if the system has such a clock.
+    clock: Option<ThreadClock>,
 }
 
 /// A thread as a check of the watchdog has found it.
@@ -95,9 +94,8 @@ impl Watchdog {
     /// Registers the calling thread, until the thread ends.
     pub(crate) fn adopt_thread(self: &Arc<Self>) {
         let (served, is_relieved) = (AtomicU64::new(0), AtomicBool::new(false));
-        let link = fs::read_link("/proc/thread-self");
-        let times = link.ok().map(|link| PathBuf::from("/proc").join(link).join("schedstat"));
-        let watched = Arc::new(Watched { watchdog: Arc::clone(self), served, is_relieved, times });
+        let clock = ThreadClock::of_this_thread();
+        let watched = Arc::new(Watched { watchdog: Arc::clone(self), served, is_relieved, clock });
         let mut threads = self.threads.lock();
         // Threads come and go.
         threads.retain(|thread| thread.strong_count() > 0);
@@ -206,8 +204,7 @@ impl Watched {
 
     /// For how long the thread has computed in all; `None` if the system does not say.
     fn computed(&self) -> Option<Duration> {
-        let text = fs::read_to_string(self.times.as_ref()?).ok()?;
-        text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+        self.clock.as_ref()?.computed()
     }
 
     /// Notes that the thread is busy with a client, or no longer.

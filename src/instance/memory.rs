@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use super::Instance;
 use crate::allocator::{self, Account, charged};
-use crate::resident::system_bytes;
+use crate::platform::memory::machine_bytes;
 
 /// Without a limit of their own, the replies of long requests may take this part of the machine's memory.
 const LONG_REPLIES_PART: usize = 4;
@@ -118,7 +118,7 @@ impl Instance {
     /// Bytes that the replies of long requests may take together.
     pub fn long_replies_bytes_max(&self) -> usize {
         match self.config.long_requests_memory.size() {
-            0 => system_bytes() / LONG_REPLIES_PART,
+            0 => machine_bytes() / LONG_REPLIES_PART,
             bytes => bytes,
         }
     }

@@ -9,10 +9,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
-
 use crate::files::{self, reason, sync_directory};
+use crate::platform::disk::{NO_LINK, NO_WAIT};
+use crate::platform::processes::is_another_alive;
 
 /// Permissions of a snapshot before the umask, as in Redis.
 const SNAPSHOT_MODE: u32 = 0o666;
@@ -124,9 +123,8 @@ pub(crate) fn tidy_up_after_the_dead(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Some(writer) = writer_of(&entry.file_name()) else { continue };
         // A file with this process's own ID is from an earlier process, or is locked by another server here.
-        let is_alive = writer != Pid::this() && kill(writer, None) != Err(nix::Error::ESRCH);
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if is_alive || !is_file || is_locked(&entry.path()) {
+        if is_another_alive(writer) || !is_file || is_locked(&entry.path()) {
             continue;
         }
         let name = entry.file_name();
@@ -140,7 +138,7 @@ pub(crate) fn tidy_up_after_the_dead(directory: &Path) {
 }
 
 /// The process that writes the temporary file of this name, if it has the name of one.
-fn writer_of(name: &OsStr) -> Option<Pid> {
+fn writer_of(name: &OsStr) -> Option<i32> {
     let name = std::str::from_utf8(name.as_bytes()).ok()?;
     let number = match name.strip_suffix(".rdb") {
         Some(name) => {
@@ -154,12 +152,12 @@ fn writer_of(name: &OsStr) -> Option<Pid> {
         }
     };
     let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
-    number.parse().ok().filter(|number| is_number && *number > 0).map(Pid::from_raw)
+    number.parse().ok().filter(|number| is_number && *number > 0)
 }
 
 /// Whether another server holds the lock of a file.
 fn is_locked(path: &Path) -> bool {
-    let file = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    let file = File::options().read(true).custom_flags(NO_LINK | NO_WAIT).open(path);
     file.is_ok_and(|file| matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)))
 }
 
@@ -169,7 +167,7 @@ mod tests {
 
     #[test]
     fn temporary_files_tell_who_writes_them() {
-        let writer = |name: &str| writer_of(OsStr::new(name)).map(Pid::as_raw);
+        let writer = |name: &str| writer_of(OsStr::new(name));
         assert_eq!(writer("temp-12.rdb"), Some(12));
         assert_eq!(writer("temp-12-3.rdb"), Some(12));
         assert_eq!(writer("temp-rewriteaof-12.aof"), Some(12));

@@ -11,13 +11,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use crate::allocator;
 use crate::config::Config;
 use crate::files;
 use crate::host::runtime::threads;
 use crate::instance::{Hooks, Scale};
 use crate::options::Startup;
-use crate::resident;
+use crate::platform::{heap, program};
 use crate::server::{Server, shutdown};
 
 use daemon::{Caller, PidFile};
@@ -62,7 +61,7 @@ fn start_and_serve(
     say_hello(&startup);
     if threads(&startup.config) == 1 {
         // One thread needs only one arena; a second one costs 15–20% of its time.
-        allocator::use_one_arena();
+        heap::use_one_arena();
     }
     let host = Server::host(threads(&startup.config))?;
     let scale = Scale::server(host.threads);
@@ -110,7 +109,7 @@ fn serve(server: &mut Server, supervisor: &Supervisor, caller: &mut Caller) -> R
     server.let_clients_in();
     supervisor.tell_ready();
     caller.tell_ready();
-    resident::let_go_of_program();
+    program::let_go_of_program();
     let request = server.wait_for_signal(signals);
     supervisor.tell_stopping();
     let is_durable = server.drain();

@@ -1,17 +1,10 @@
 //! How soon Linux kills this process when the machine runs out of memory: `oom-score-adj`.
 
-use std::fs;
-use std::io;
-
 use parking_lot::Mutex;
 
 use crate::config::{Config, OOM_SCORE_ADJUSTMENTS};
 use crate::files;
-
-/// The system's file with the score.
-const FILE: &str = "/proc/self/oom_score_adj";
-/// The largest score that the system takes; the smallest is its negative.
-const SCORE_MAX: i64 = 1000;
+use crate::platform::oom_score::{read, write};
 
 /// The score before the server changed it; `None` while the server leaves it alone.
 #[derive(Debug, Default)]
@@ -40,12 +33,4 @@ impl OomScore {
             "Failed to set current oom_score_adj. Check server logs."
         })
     }
-}
-
-fn read() -> io::Result<i64> {
-    fs::read_to_string(FILE)?.trim().parse().map_err(io::Error::other)
-}
-
-fn write(score: i64) -> io::Result<()> {
-    fs::write(FILE, format!("{}\n", score.clamp(-SCORE_MAX, SCORE_MAX)))
 }

@@ -4,11 +4,10 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::UnixDatagram;
 
 use crate::config::{Config, SUPERVISORS};
+use crate::platform::sockets;
 
 /// The environment variable with the path of systemd's socket.
 const SYSTEMD: &str = "NOTIFY_SOCKET";
@@ -101,11 +100,8 @@ impl Supervisor {
     }
 }
 
-/// Sends a message like `sd_notify`. A name that begins with `@` is an abstract socket.
+/// Sends a message like `sd_notify`.
 fn send(socket: &OsStr, state: &str) -> io::Result<()> {
-    let address = match socket.as_bytes() {
-        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
-        path => SocketAddr::from_pathname(OsStr::from_bytes(path))?,
-    };
+    let address = sockets::address(socket)?;
     UnixDatagram::unbound()?.send_to_addr(format!("{state}\n").as_bytes(), &address).map(drop)
 }

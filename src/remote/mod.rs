@@ -61,6 +61,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use crate::config::{Config, Text};
+use crate::platform::system;
 use all_keys::{Answering, NotTold, Question, Questions};
 use batch::{Attempt, Seat, Ticket};
 use clock::{OnJump, StoreClock};
@@ -123,7 +124,7 @@ impl Settings {
         let target = Target::parse_with(&url, password.as_deref())
             .map_err(|BadTarget(why)| format!("`store` cannot be read: {why}"))?;
         let name = match text(&config.store_name) {
-            name if name.is_empty() => format!("{}:{}", machine_name(), config.port.get()),
+            name if name.is_empty() => format!("{}:{}", system::machine_name(), config.port.get()),
             name => name,
         };
         Ok(Some(Settings {
@@ -145,12 +146,6 @@ impl Settings {
             },
         }))
     }
-}
-
-/// The name of this machine, as Linux knows it.
-fn machine_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_owned()
 }
 
 /// The store, as the clients of this front-end reach it.

@@ -16,6 +16,7 @@ use crate::certificates::why_not_greeted;
 use crate::clients::{Address, Leaving, Registration};
 use crate::config::{Config, Text};
 use crate::instance::Instance;
+use crate::platform::sockets;
 use crate::statistics::Count;
 
 use super::carrier::Connection;
@@ -160,8 +161,7 @@ fn open_one(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
 /// Whether the machine lacks the address, or its whole family.
 fn is_missing_address(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::Unsupported)
-        // "Address family not supported by protocol" has no kind of its own.
-        || error.raw_os_error() == Some(97)
+        || sockets::is_missing_family(error)
 }
 
 fn addresses(bind: &[u8]) -> Result<Vec<BindAddress>, String> {
@@ -239,10 +239,8 @@ async fn accept_unix(reception: Reception, listener: UnixListener, file: SocketF
 /// Waits until there may be sockets again, if the error is that there are none. Every other error concerns
 /// a single connection, such as one that was reset before it was accepted.
 pub(super) async fn pause_accepting(error: &io::Error) {
-    /// `ENFILE`, `EMFILE`, `ENOMEM`, `ENOBUFS`.
-    const SHORTAGES: [i32; 4] = [23, 24, 12, 105];
     tracing::warn!("Error accepting a client connection: {error}");
-    if error.raw_os_error().is_some_and(|number| SHORTAGES.contains(&number)) {
+    if sockets::is_shortage(error) {
         tokio::time::sleep(PAUSE_WITHOUT_SOCKETS).await;
     } else {
         tokio::task::yield_now().await;

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 use crate::clients::{Leaving, Waiting};
 use crate::config::{Config, Integer};
 use crate::instance::{Instance, NotSaved, Saving, ShutdownRequest};
+use crate::platform::processes::file_size_signal;
 
 /// How long clients may take to read their last replies, unless `shutdown-timeout` is less. The process is
 /// gone within a second.
@@ -40,7 +41,7 @@ pub(crate) fn signals() -> io::Result<Signals> {
 pub(crate) fn survive_signals() -> io::Result<()> {
     // Once a program listens for a signal, the system never takes its default action again.
     drop(signal(SignalKind::hangup())?);
-    signal(SignalKind::from_raw(libc::SIGXFSZ)).map(|_| ())
+    signal(file_size_signal()).map(|_| ())
 }
 
 impl Signals {

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::Path;
@@ -12,6 +11,7 @@ use tokio::net::UnixListener;
 
 use crate::config::Config;
 use crate::files::NamedFile;
+use crate::platform::sockets;
 
 /// The socket's file, which is removed when this is dropped.
 #[derive(Debug)]
@@ -65,8 +65,8 @@ fn open(file: &NamedFile, permissions: u32, backlog: i32) -> io::Result<(UnixLis
 }
 
 /// Binds a socket to a file. An address has room for about a hundred bytes, in which the name in the
-/// parameter must fit. The path that `dir` completes may be longer: the socket is reached through its
-/// directory, which Linux lets a process name by the number of an open file.
+/// parameter must fit. The path that `dir` completes may be longer, where the system has a shorter one for the
+/// same file.
 fn bind(socket: &Socket, file: &NamedFile) -> io::Result<()> {
     let NamedFile { path, name } = file;
     SockAddr::unix(name)?;
@@ -77,6 +77,5 @@ fn bind(socket: &Socket, file: &NamedFile) -> io::Result<()> {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let directory = File::open(directory)?;
-    let opened = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string());
-    socket.bind(&SockAddr::unix(opened.join(name))?)
+    socket.bind(&SockAddr::unix(sockets::short_path(&directory, name)?)?)
 }

@@ -7,7 +7,7 @@
 
 use redis_protocol::resp3::types::OwnedFrame;
 
-use crate::instance::processor;
+use crate::platform::processor;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
 use crate::statistics::hot_keys::{IsActive, Report, Settings};
@@ -124,7 +124,7 @@ fn start(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
         return Err(ACTIVE);
     }
     let settings = parse(request)?;
-    hot_keys.start(settings, now_ms, processor::times_ms()).map_err(|IsActive| ACTIVE)?;
+    hot_keys.start(settings, now_ms, processor::of_process().as_ms()).map_err(|IsActive| ACTIVE)?;
     Ok(reply.ok())
 }
 
@@ -199,7 +199,7 @@ fn describe(report: Report) -> OwnedFrame {
         ("collection-duration-ms", number(report.lasted_ms)),
     ];
     if by_time {
-        let [user_ms, system_ms] = processor::times_ms();
+        let [user_ms, system_ms] = processor::of_process().as_ms();
         let [user_before_ms, system_before_ms] = report.processor_ms;
         fields.push(("total-cpu-time-user-ms", number(user_ms.saturating_sub(user_before_ms))));
         fields.push(("total-cpu-time-sys-ms", number(system_ms.saturating_sub(system_before_ms))));

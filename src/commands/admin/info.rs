@@ -5,18 +5,18 @@
 
 use std::borrow::Cow;
 use std::fmt::Display;
-use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::acl::log::Reason;
 use crate::config::{EVICTION_POLICIES, print_percentile};
-use crate::instance::{Instance, processor};
+use crate::instance::Instance;
 use crate::keyspace::Totals;
 use crate::persistence::LoadReport;
+use crate::platform::memory::machine_bytes;
+use crate::platform::{processor, system};
 use crate::pubsub::ChannelKind;
-use crate::resident::system_bytes;
 use crate::resp::{Reply, Request};
 use crate::statistics::Count;
 use crate::statistics::commands::CommandTotals;
@@ -220,7 +220,6 @@ fn server(section: &mut Section, view: &View<'_>) {
     let instance = view.instance;
     let now = instance.clock.since_epoch();
     let uptime_s = instance.uptime().as_secs();
-    let kernel = |file: &str| fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap_or_default();
     let executable = std::env::current_exe().unwrap_or_default();
     section.field("redis_version", String::from_utf8_lossy(&instance.config.redis_version.get()));
     section.field("redis_git_sha1", "00000000");
@@ -229,13 +228,10 @@ fn server(section: &mut Section, view: &View<'_>) {
     section.field("redis_mode", "standalone");
     section.field("server_name", env!("CARGO_PKG_NAME"));
     section.field("keyfast_version", env!("CARGO_PKG_VERSION"));
-    section.field(
-        "os",
-        format_args!("{} {} {}", kernel("ostype").trim(), kernel("osrelease").trim(), std::env::consts::ARCH),
-    );
+    section.field("os", format_args!("{} {}", system::name_and_version(), std::env::consts::ARCH));
     section.field("arch_bits", usize::BITS);
     section.field("monotonic_clock", "POSIX clock_gettime");
-    section.field("multiplexing_api", "epoll");
+    section.field("multiplexing_api", system::MULTIPLEXING_API);
     section.field("atomicvar_api", "rust");
     // Redis: the version if it was not compiled by gcc.
     section.field("gcc_version", "0.0.0");
@@ -325,7 +321,7 @@ fn memory(section: &mut Section, view: &View<'_>) {
     section.field("allocator_active", memory.used);
     section.field("allocator_resident", memory.resident);
     section.field("allocator_muzzy", 0);
-    section.bytes("total_system_memory", system_bytes());
+    section.bytes("total_system_memory", machine_bytes());
     scripts(section, view);
     section.bytes("maxmemory", config.maxmemory.size());
     section.field("maxmemory_policy", EVICTION_POLICIES[config.maxmemory_policy.get()]);
@@ -548,20 +544,15 @@ fn replication(section: &mut Section, view: &View<'_>) {
 
 /// Processor time of this process and of its main thread, in seconds.
 fn cpu(section: &mut Section, _: &View<'_>) {
-    let seconds = |ticks: f64| ticks / processor::TICKS;
-    let times = |file: &str, fields: [usize; 2]| processor::ticks(file, fields).map(seconds);
-    let [user, system] = times("/proc/self/stat", [11, 12]);
-    let [user_children, system_children] = times("/proc/self/stat", [13, 14]);
-    let [user_main, system_main] = times(&format!("/proc/self/task/{}/stat", std::process::id()), [11, 12]);
-    for (name, seconds) in [
-        ("used_cpu_sys", system),
-        ("used_cpu_user", user),
-        ("used_cpu_sys_children", system_children),
-        ("used_cpu_user_children", user_children),
-        ("used_cpu_sys_main_thread", system_main),
-        ("used_cpu_user_main_thread", user_main),
-    ] {
-        section.field(name, format_args!("{seconds:.6}"));
+    let mut field = |name, time: Duration| section.field(name, format_args!("{:.6}", time.as_secs_f64()));
+    let (process, children) = (processor::of_process(), processor::of_children());
+    field("used_cpu_sys", process.system);
+    field("used_cpu_user", process.user);
+    field("used_cpu_sys_children", children.system);
+    field("used_cpu_user_children", children.user);
+    if let Some(main_thread) = processor::of_main_thread() {
+        field("used_cpu_sys_main_thread", main_thread.system);
+        field("used_cpu_user_main_thread", main_thread.user);
     }
 }
 

@@ -1,9 +1,9 @@
 //! MEMORY: how much memory each part of the server takes.
 
-use crate::allocator;
 use crate::instance::Instance;
 use crate::keyspace::Transaction;
-use crate::resident::resident_bytes;
+use crate::platform::heap;
+use crate::platform::memory::resident_bytes;
 use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
 
@@ -225,7 +225,7 @@ const MEMORY_PURGE: Command = Command {
 };
 
 fn purge(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    allocator::give_back();
+    heap::give_back();
     Ok(reply.ok())
 }
 

@@ -1,6 +1,8 @@
 //! How the process starts, how it is supervised, and how it ends.
 
 use super::super::{Changes, Kind, Origin, Owner, Parameter};
+use crate::platform::oom_score;
+
 use super::words::{OOM_SCORE_ADJUSTMENTS, SHUTDOWN_WORDS, SUPERVISORS};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
@@ -75,7 +77,11 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         name: "oom-score-adj",
         help: "Adjust the score by which Linux chooses a process to kill: relative to the score at start (yes) or absolute",
         default: "no",
-        kind: Kind::ChoiceWithSynonym { words: OOM_SCORE_ADJUSTMENTS, synonym: 2 },
+        kind: Kind::ChoiceWithSynonym {
+            words: OOM_SCORE_ADJUSTMENTS,
+            synonym: 2,
+            obstacle: oom_score::OBSTACLE,
+        },
         owner: Owner::Process,
         ..Parameter::choice(|config| &config.oom_score_adj)
     },

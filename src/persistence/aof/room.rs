@@ -9,6 +9,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
+use crate::platform::disk::reserve;
+
 /// Shorter files get no reserved space: most logs of development servers are shorter.
 const BYTES_MIN: u64 = 64 << 10;
 /// As much space is reserved as has been written, up to this. Four and sixteen times as much saved no more
@@ -44,7 +46,7 @@ impl Room {
     fn extend(&mut self, file: &File, length: u64, until: u64) {
         let from = self.until.max(length);
         self.until = until;
-        if let Err(error) = keep(file, from, until - from) {
+        if let Err(error) = reserve(file, from, until - from) {
             // A full disk may have space the next time. The write itself reports whether there is enough.
             self.is_closed = error.kind() != io::ErrorKind::StorageFull;
             tracing::debug!("Cannot reserve space for the AOF file: {error}");
@@ -68,19 +70,6 @@ impl Room {
             tracing::debug!("Cannot give back the space reserved for the AOF file: {error}");
         }
     }
-}
-
-/// Reserves space without changing the file's length.
-#[cfg(target_os = "linux")]
-fn keep(file: &File, from: u64, bytes: u64) -> io::Result<()> {
-    use nix::fcntl::{FallocateFlags, fallocate};
-    let offset = |bytes: u64| i64::try_from(bytes).map_err(io::Error::other);
-    Ok(fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, offset(from)?, offset(bytes)?)?)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn keep(_: &File, _: u64, _: u64) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(test)]

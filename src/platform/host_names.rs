@@ -5,6 +5,8 @@
 //! itself than the module was made for, and dies when it asks the module. So a static program asks the two
 //! ways that are in the library itself: `/etc/hosts`, and name servers by `/etc/resolv.conf`. The same goes
 //! for users: a program may ask for a home directory if `HOME` is not set.
+//!
+//! Other C libraries, such as musl and that of macOS, have no such modules.
 
 #![allow(unsafe_code)]
 
