@@ -71,6 +71,7 @@ mod pausing;
 mod persistence;
 mod pictures;
 mod places;
+mod platforms;
 mod power;
 mod progress;
 mod protocol;

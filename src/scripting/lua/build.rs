@@ -15,6 +15,10 @@ use std::{env, fs};
 /// Our part of the interpreter, relative to the package, in which cargo runs this script.
 const HERE: &str = "src/scripting/lua";
 
+/// What to do if the interpreter is not compiled: the compiler is missing, or its headers are.
+const NO_COMPILER: &str =
+    "Keyfast needs a C compiler (for Lua and for cryptography): install gcc and libc6-dev, or set CC";
+
 fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
 }
@@ -61,6 +65,14 @@ pub(crate) fn build() {
         _ if variable("OPT_LEVEL") == "0" => drop(build.opt_level(2)),
         _ => {}
     }
-    // Links the whole archive, because the linker reads the crates that call it later.
-    build.link_lib_modifier("+whole-archive").compile("keyfast_lua");
+    // Links the whole archive, because the linker reads the crates that call it later. Apple's linkers read an
+    // archive again when they need it, and zig's does not know the option.
+    if variable("CARGO_CFG_TARGET_VENDOR") != "apple" {
+        build.link_lib_modifier("+whole-archive");
+    }
+    if let Err(why) = build.try_compile("keyfast_lua") {
+        // Cargo shows this as one line, before all that the compiler has printed.
+        println!("cargo::error={NO_COMPILER} ({why})");
+        std::process::exit(1);
+    }
 }

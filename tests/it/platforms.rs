@@ -1,0 +1,108 @@
+//! Where the code may depend on Linux: in `src/platform`, so that another system is a matter of days.
+//!
+//! `tests/platforms/run` has the compiler check the whole code for macOS. It cannot see what compiles there and
+//! means nothing, such as a path below `/proc`. These words show it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What is not the same on all Unix systems, or not there. Paths as bytes, permissions, signals and Unix sockets
+/// of the standard library and of tokio are, so `std::os::unix` may be used anywhere.
+const SYSTEM_WORDS: &[&str] = &[
+    "/dev/fd",
+    "/dev/full",
+    "/dev/shm",
+    "/proc/",
+    "/sys/",
+    "libc::",
+    "nix::",
+    "os::linux",
+    "os::macos",
+    "target_env",
+    "target_os",
+    "target_vendor",
+];
+
+/// The module for it, below `src`.
+const PLATFORM: &str = "platform";
+
+/// Files elsewhere that depend on the system, with the reason. Below `src` there is none.
+const EXCEPTIONS: &[(&str, &str)] = &[
+    ("benches/compare/server.rs", "measures other servers, on Linux only: their threads and their memory"),
+    ("tests/it/limits.rs", "counts the connections of the machine"),
+    ("tests/it/long_requests.rs", "counts the threads of the server"),
+    ("tests/it/parameters.rs", "reads the score by which Linux chooses a process to kill"),
+    ("tests/it/security/script_libraries.rs", "reads the most memory that the server had"),
+    ("tests/it/server.rs", "reads how much memory the server has"),
+    ("tests/it/store/postgres.rs", "asks whether root runs the tests, as PostgreSQL refuses to run as root"),
+    ("tests/it/store/starts.rs", "reads the title of a process; a file that holds no password"),
+    ("tests/it/supervising.rs", "reads the title, the parent and the streams of a process; abstract sockets"),
+    ("tests/many/main.rs", "counts the threads of the process"),
+];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All Rust files below a folder, with their code: without comments.
+fn sources(folder: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let is_another_package = ["fuzz", "clients", "target"].iter().any(|name| path.ends_with(name));
+        if path.is_dir() && !is_another_package {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).expect("a text");
+            let code: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+            let name = path.strip_prefix(root()).expect("below the root").to_string_lossy().into_owned();
+            found.push((name, code.join("\n")));
+        }
+    }
+    found
+}
+
+/// The words of one system in a code. `unix::` is not `nix::`, and a word of a longer path is not its beginning.
+fn system_words(code: &str) -> Vec<&'static str> {
+    let is_whole =
+        |at: usize| !code[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
+    let is_in = |word: &&&str| code.match_indices(**word).any(|(at, _)| is_whole(at));
+    SYSTEM_WORDS.iter().filter(is_in).copied().collect()
+}
+
+#[test]
+fn only_one_module_depends_on_the_system() {
+    let platform = format!("src/{PLATFORM}/");
+    let this_file = "tests/it/platforms.rs";
+    let mut unused: Vec<_> = EXCEPTIONS.iter().map(|(name, _)| *name).collect();
+    let mut found = Vec::new();
+    let folders = ["src", "tests", "benches"];
+    for (name, code) in folders.iter().flat_map(|folder| sources(&root().join(folder))) {
+        let words = system_words(&code);
+        if words.is_empty() || name.starts_with(&platform) || name == this_file {
+            continue;
+        }
+        match unused.iter().position(|exception| *exception == name) {
+            Some(place) => drop(unused.swap_remove(place)),
+            None => found.push(format!("{name}: {words:?}")),
+        }
+    }
+    assert!(found.is_empty(), "these depend on the system outside src/{PLATFORM}:\n{}", found.join("\n"));
+    assert!(unused.is_empty(), "these do not depend on the system any more: {unused:?}");
+}
+
+#[test]
+fn words_of_a_system_are_found() {
+    assert_eq!(system_words("use nix::poll::poll; open(\"/proc/self/exe\")"), ["/proc/", "nix::"]);
+    assert_eq!(system_words("#[cfg(target_os = \"linux\")]"), ["cfg(target_os", "target_os"]);
+    assert!(system_words("use std::os::unix::net::UnixStream; let unix::Name = name;").is_empty());
+}
+
+#[test]
+fn each_file_of_the_module_says_what_macos_does() {
+    for (name, _) in sources(&root().join("src").join(PLATFORM)) {
+        let text = fs::read_to_string(root().join(&name)).expect("a text");
+        let mut story = text.lines().take_while(|line| line.starts_with("//!"));
+        assert!(story.any(|line| line.contains("macOS")), "{name} does not say what macOS does in its place");
+    }
+}
