@@ -12,6 +12,7 @@ pub(crate) mod heap;
 pub(crate) mod host_names;
 pub(crate) mod memory;
 pub(crate) mod oom_score;
+pub(crate) mod open_files;
 pub(crate) mod processes;
 pub(crate) mod processor;
 pub(crate) mod program;

@@ -16,6 +16,7 @@ use crate::files;
 use crate::host::runtime::threads;
 use crate::instance::{Hooks, Scale};
 use crate::options::Startup;
+use crate::platform::open_files::raise_open_files;
 use crate::platform::{heap, program};
 use crate::server::{Server, shutdown};
 
@@ -157,7 +158,7 @@ fn enter_directory(config: &Config) -> Result<(), String> {
 fn raise_open_files_limit(config: &Config) {
     let wanted = config.maxclients.get() as u64 + RESERVED_FILES;
     // If the limit cannot be read, it is taken to be high enough.
-    let limit = rlimit::increase_nofile_limit(wanted).unwrap_or(wanted);
+    let limit = raise_open_files(wanted).unwrap_or(wanted);
     if limit < wanted {
         let possible = limit.saturating_sub(RESERVED_FILES).max(1);
         tracing::warn!(
