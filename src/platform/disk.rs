@@ -1,7 +1,8 @@
 //! Options for opening files, and space on the disk that is reserved ahead of what is written.
 //!
-//! The options are the same on all Unix systems, their numbers are not. Space is reserved on Linux only. macOS
-//! has a call for it, too (`F_PREALLOCATE`). It must be tried there whether cutting the file gives the rest back.
+//! The options are the same on all Unix systems, their numbers are not. Space is reserved on Linux only.
+//! macOS has a call for it, too (`F_PREALLOCATE`). Whether cutting the file gives the rest back there must be
+//! tried first.
 
 use std::fs::File;
 use std::io;

@@ -1,8 +1,9 @@
-//! The C library's allocator: its settings, what it takes for a piece of memory, and how it gives memory back.
+//! The C library's allocator: its settings, what it takes for a piece of memory, and how it gives memory
+//! back.
 //!
-//! GNU's library is what Keyfast was measured with. That of macOS has no such settings: it says itself what it
-//! takes, and gives back what is free when it is asked. Others, such as musl, run with GNU's arithmetic and
-//! without the rest: `used_memory` is then an estimate.
+//! GNU's library is what Keyfast was measured with. That of macOS has no such settings: it says itself what
+//! it takes, and gives back what is free when it is asked. Others, such as musl, run with GNU's arithmetic
+//! and without the rest: `used_memory` is then an estimate.
 
 #![allow(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Other processes, and the signals that a process may get. These calls are the same on Linux, macOS and other
-//! Unix systems; the numbers of signals and errors are not, so they stand here.
+//! Other processes, and the signals that a process may get. These calls are the same on Linux, macOS and
+//! other Unix systems; the numbers of signals and errors are not, so they stand here.
 
 use nix::sys::signal::kill;
 use nix::unistd::Pid;

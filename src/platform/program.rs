@@ -24,21 +24,22 @@ mod linux {
     pub(crate) fn let_go_of_program() {
         for Range { start, end } in fs::read_to_string("/proc/self/smaps").iter().flat_map(|map| program(map))
         {
-            // SAFETY: the range is a read-only mapping of a file into this process, and no page of it has become
-            // anonymous: all of them are as in the file. That the system lets go of such pages when memory is
-            // short, and reads them again from there, goes for any program at any time.
+            // SAFETY: the range is a read-only mapping of a file into this process, and no page of it has
+            // become anonymous: all of them are as in the file. That the system lets go of such pages when
+            // memory is short, and reads them again from there, goes for any program at any time.
             unsafe {
                 libc::madvise(std::ptr::without_provenance_mut(start), end - start, libc::MADV_DONTNEED)
             };
         }
     }
 
-    /// The mappings that are exactly what a file has, can only be read or executed, and of which something is in
-    /// memory. An emulator (qemu-user, by which Docker runs images of other machines) knows nothing of that, and
-    /// says so of all mappings: nothing in memory, nothing anonymous. Some of their pages have been relocated.
+    /// The mappings that are exactly what a file has, can only be read or executed, and of which something is
+    /// in memory. An emulator (qemu-user, by which Docker runs images of other machines) knows nothing of
+    /// that, and says so of all mappings: nothing in memory, nothing anonymous. Some of their pages have been
+    /// relocated.
     ///
-    /// `smaps` is as in proc(5): a line with addresses, rights, offset, device, inode and path for each mapping,
-    /// then lines with what is to be known of it.
+    /// `smaps` is as in proc(5): a line with addresses, rights, offset, device, inode and path for each
+    /// mapping, then lines with what is to be known of it.
     fn program(smaps: &str) -> impl Iterator<Item = Range<usize>> {
         let mut mapping = None;
         smaps.lines().filter_map(move |line| match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {

@@ -65,8 +65,8 @@ fn open(file: &NamedFile, permissions: u32, backlog: i32) -> io::Result<(UnixLis
 }
 
 /// Binds a socket to a file. An address has room for about a hundred bytes, in which the name in the
-/// parameter must fit. The path that `dir` completes may be longer, where the system has a shorter one for the
-/// same file.
+/// parameter must fit. The path that `dir` completes may be longer, where the system has a shorter one for
+/// the same file.
 fn bind(socket: &Socket, file: &NamedFile) -> io::Result<()> {
     let NamedFile { path, name } = file;
     SockAddr::unix(name)?;

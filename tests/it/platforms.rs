@@ -1,27 +1,29 @@
 //! Where the code may depend on Linux: in `src/platform`, so that another system is a matter of days.
 //!
-//! `tests/platforms/run` has the compiler check the whole code for macOS. It cannot see what compiles there and
-//! means nothing, such as a path below `/proc`. These words show it.
+//! `tests/platforms/run` has the compiler check the whole code for macOS. It cannot see what compiles there
+//! and means nothing, such as a path below `/proc`. These words show it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is not the same on all Unix systems, or not there. Paths as bytes, permissions, signals and Unix sockets
-/// of the standard library and of tokio are, so `std::os::unix` may be used anywhere.
+/// What not all Unix systems have, or each has in its own way. Paths as bytes, permissions, signals and Unix
+/// sockets of the standard library and of tokio are the same, so `std::os::unix` may be used anywhere.
 const SYSTEM_WORDS: &[&str] = &[
     "/dev/fd",
     "/dev/full",
     "/dev/shm",
     "/proc/",
     "/sys/",
-    "libc::",
-    "nix::",
     "os::linux",
     "os::macos",
     "target_env",
     "target_os",
     "target_vendor",
 ];
+
+/// Calls of the system, many of which are of one alone. Tests may use them: they end processes, and play
+/// terminals.
+const SYSTEM_CALLS: &[&str] = &["libc::", "nix::"];
 
 /// The module for it, below `src`.
 const PLATFORM: &str = "platform";
@@ -62,12 +64,12 @@ fn sources(folder: &Path) -> Vec<(String, String)> {
     found
 }
 
-/// The words of one system in a code. `unix::` is not `nix::`, and a word of a longer path is not its beginning.
-fn system_words(code: &str) -> Vec<&'static str> {
+/// Those of some words that a code has. `unix::` is not `nix::`.
+fn found_in(code: &str, words: &[&'static str]) -> Vec<&'static str> {
     let is_whole =
         |at: usize| !code[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
     let is_in = |word: &&&str| code.match_indices(**word).any(|(at, _)| is_whole(at));
-    SYSTEM_WORDS.iter().filter(is_in).copied().collect()
+    words.iter().filter(is_in).copied().collect()
 }
 
 #[test]
@@ -78,7 +80,10 @@ fn only_one_module_depends_on_the_system() {
     let mut found = Vec::new();
     let folders = ["src", "tests", "benches"];
     for (name, code) in folders.iter().flat_map(|folder| sources(&root().join(folder))) {
-        let words = system_words(&code);
+        let mut words = found_in(&code, SYSTEM_WORDS);
+        if name.starts_with("src/") {
+            words.extend(found_in(&code, SYSTEM_CALLS));
+        }
         if words.is_empty() || name.starts_with(&platform) || name == this_file {
             continue;
         }
@@ -93,9 +98,12 @@ fn only_one_module_depends_on_the_system() {
 
 #[test]
 fn words_of_a_system_are_found() {
-    assert_eq!(system_words("use nix::poll::poll; open(\"/proc/self/exe\")"), ["/proc/", "nix::"]);
-    assert_eq!(system_words("#[cfg(target_os = \"linux\")]"), ["cfg(target_os", "target_os"]);
-    assert!(system_words("use std::os::unix::net::UnixStream; let unix::Name = name;").is_empty());
+    assert_eq!(
+        found_in("#[cfg(target_os = \"linux\")] open(\"/proc/self\")", SYSTEM_WORDS),
+        ["/proc/", "target_os"]
+    );
+    assert_eq!(found_in("use nix::poll::poll; libc::getpid()", SYSTEM_CALLS), ["libc::", "nix::"]);
+    assert!(found_in("use std::os::unix::net::UnixStream;", SYSTEM_CALLS).is_empty());
 }
 
 #[test]

@@ -65,8 +65,8 @@ pub(crate) fn build() {
         _ if variable("OPT_LEVEL") == "0" => drop(build.opt_level(2)),
         _ => {}
     }
-    // Links the whole archive, because the linker reads the crates that call it later. Apple's linkers read an
-    // archive again when they need it, and zig's does not know the option.
+    // Links the whole archive, because the linker reads the crates that call it later. Apple's linkers read
+    // an archive again when they need it, and zig's does not know the option.
     if variable("CARGO_CFG_TARGET_VENDOR") != "apple" {
         build.link_lib_modifier("+whole-archive");
     }
