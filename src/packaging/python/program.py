@@ -26,12 +26,16 @@ def read_program(path: str, target: str) -> bytes:
         raise Refused(f"{path} is no program for 64-bit Linux")
     (machine,) = struct.unpack_from("<H", program, 18)
     if machine != MACHINES[target]:
-        raise Refused(f"{path} is for another processor than {target}: number {machine}, not {MACHINES[target]}")
+        raise Refused(
+            f"{path} is for another processor than {target}: number {machine}, not {MACHINES[target]}"
+        )
     (first,) = struct.unpack_from("<Q", program, 32)
     size, count = struct.unpack_from("<HH", program, 54)
     kinds = (struct.unpack_from("<I", program, first + size * place)[0] for place in range(count))
     if PT_INTERP in kinds:
-        raise Refused(f"{path} is not static: it would run only where the C library is as new as the one it was built with")
+        raise Refused(
+            f"{path} is not static: it needs a C library as new as the one it was built with"
+        )
     return program
 
 

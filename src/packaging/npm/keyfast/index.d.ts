@@ -5,8 +5,8 @@ import type { ChildProcess } from "node:child_process";
 
 export interface StartOptions {
   /**
-   * Options as on the command line: `["--maxmemory", "10mb"]`. A configuration file may come first. Options for the
-   * log have no effect.
+   * Options as on the command line: `["--maxmemory", "10mb"]`. A configuration file may come first.
+   * Options for the log have no effect.
    */
   options?: readonly (string | number)[];
   /** How long the start may take. 10 s if it is not given. */
@@ -25,7 +25,7 @@ export interface Server extends AsyncDisposable {
   stop(): Promise<void>;
 }
 
-/** Starts a server on a free port of 127.0.0.1, without files. It ends with this process, also if that is killed. */
+/** Starts a server on a free port of 127.0.0.1, without files. It ends with this process. */
 export function start(options?: StartOptions): Promise<Server>;
 
 /** The path of the program. */

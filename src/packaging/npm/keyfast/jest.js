@@ -1,6 +1,7 @@
 "use strict";
 
-// For `globalSetup` of Jest: tests read `process.env.REDIS_URL`. The server ends in jest-teardown.js, or with Jest.
+// For `globalSetup` of Jest: tests read `process.env.REDIS_URL`. The server ends in jest-teardown.js, or with
+// Jest.
 
 const { startForTests } = require("./for-tests.js");
 

@@ -1,7 +1,7 @@
 "use strict";
 
-// Finds the program. It is in a package of its own for each platform, of which npm installs the one that fits: an
-// optional dependency, so that no script has to run at the installation.
+// Finds the program. It is in a package of its own for each platform, of which npm installs the one that
+// fits: an optional dependency, so that no script has to run at the installation.
 
 const { statSync } = require("node:fs");
 const { resolve } = require("node:path");
@@ -28,8 +28,9 @@ function find() {
     return require.resolve(`${name}/bin/keyfast`);
   } catch {
     throw new Error(
-      `the package ${name} is missing, which has the program for this machine. It is an optional dependency of ` +
-        "keyfast: install without --omit=optional (--no-optional), and on the kind of machine that runs it",
+      `the package ${name} is missing, which has the program for this machine. It is an optional ` +
+        "dependency of keyfast: install without --omit=optional (--no-optional), and on the kind of " +
+        "machine that runs it",
     );
   }
 }

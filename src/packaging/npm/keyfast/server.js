@@ -2,10 +2,10 @@
 
 // A server for tests: on a free port, without files, and never left behind.
 //
-// The server must end with the process that started it, also when that is killed. So a shell starts it: the shell
-// leaves a guard in the background and then becomes the server. The guard waits at a pipe whose other end only this
-// process holds. The end of this process, however it comes, closes the pipe; then the guard kills the server and
-// removes its folder.
+// The server must end with the process that started it, also when that is killed. So a shell starts it: the
+// shell leaves a guard in the background and then becomes the server. The guard waits at a pipe whose other
+// end only this process holds. The end of this process, however it comes, closes the pipe; then the guard
+// kills the server and removes its folder.
 
 const { spawn } = require("node:child_process");
 const { closeSync, fstatSync, mkdtempSync, openSync, readSync, rmSync } = require("node:fs");
@@ -20,8 +20,9 @@ const STOP_MS_MAX = 5_000;
 // How often the log is read until the server is ready, which takes some 10 ms.
 const POLL_MS = 1;
 
-// $1 is the server's folder, the other arguments are its command. If the server has ended already, `kill` reaches no other
-// process: the guard is in the session that the server led, so the system gives the session's number to no new process.
+// $1 is the server's folder, the other arguments are its command. If the server has ended already, `kill`
+// reaches no other process: the guard is in the session that the server led, so the system gives the
+// session's number to no new process.
 const LAUNCH = `
 exec 3<&0 </dev/null
 { read -r _ <&3; kill -KILL $$; rm -rf -- "$1"; } >/dev/null 2>&1 &
@@ -44,12 +45,16 @@ class Server {
     const program = find();
     this.#folder = mkdtempSync(join(tmpdir(), "keyfast-"));
     this.#output = openSync(join(this.#folder, "log"), "w+");
-    this.process = spawn("/bin/sh", ["-c", LAUNCH, "sh", this.#folder, program, ...commandLine(options, this.#folder)], {
-      stdio: ["pipe", this.#output, this.#output],
-      env: environment(),
-      // A session of its own: LAUNCH relies on it. And Ctrl-C is for the tests, which stop the server.
-      detached: true,
-    });
+    this.process = spawn(
+      "/bin/sh",
+      ["-c", LAUNCH, "sh", this.#folder, program, ...commandLine(options, this.#folder)],
+      {
+        stdio: ["pipe", this.#output, this.#output],
+        env: environment(),
+        // A session of its own: LAUNCH relies on it. And Ctrl-C is for the tests, which stop the server.
+        detached: true,
+      },
+    );
     this.#ended = new Promise((resolve) => {
       this.process.once("exit", () => resolve());
       this.process.once("error", (error) => {
@@ -94,7 +99,8 @@ class Server {
   /** What the server has printed. */
   get log() {
     if (this.#output === undefined) return this.#log;
-    // By the open file: when the server ends on its own, Node closes the pipe, and the guard removes the folder.
+    // By the open file: when the server ends on its own, Node closes the pipe, and the guard removes the
+    // folder.
     const text = Buffer.alloc(fstatSync(this.#output).size);
     readSync(this.#output, text, 0, text.length, 0);
     return this.#log + text;
@@ -129,9 +135,20 @@ if (Symbol.asyncDispose) {
 function commandLine(options, folder) {
   const ofUser = options.map(String);
   const file = ofUser.length > 0 && !ofUser[0].startsWith("-") ? [ofUser.shift()] : [];
-  // The last value of a parameter counts: the test's options come after what suits tests, and what this module relies
-  // on comes after all.
-  const forTests = ["--port", "0", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder];
+  // The last value of a parameter counts: the test's options come after what suits tests, and what this
+  // module relies on comes after all.
+  const forTests = [
+    "--port",
+    "0",
+    "--bind",
+    "127.0.0.1",
+    "--save",
+    "",
+    "--appendonly",
+    "no",
+    "--dir",
+    folder,
+  ];
   const own = ["--daemonize", "no", "--logfile", "", "--loglevel", "notice", "--log-format", "redis"];
   return [...file, ...forTests, ...ofUser, ...own];
 }

@@ -1,4 +1,4 @@
-"""`python -m keyfast ARGUMENTS`: becomes the program, so that signals and the exit status are the program's own."""
+"""`python -m keyfast ARGUMENTS`: becomes the program, so that signals and the exit status are its own."""
 
 import os
 import sys

@@ -32,7 +32,9 @@ def find() -> str:
         if path not in tried:
             tried.append(path)
     places = "".join(f"\n  {path}" for path in tried)
-    raise ProgramNotFound(f"the program of the package {NAME} is not installed here; it is at none of:{places}")
+    raise ProgramNotFound(
+        f"the program of the package {NAME} is not installed here; it is at none of:{places}"
+    )
 
 
 def _folders() -> Iterator[str]:

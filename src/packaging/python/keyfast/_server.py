@@ -1,10 +1,11 @@
 """A server for tests: on a free port, without files, and never left behind.
 
 The server must end with the process that started it, also when that is killed. The kernel's own means
-(PR_SET_PDEATHSIG) goes by the thread that started the server, and would need Python code between fork and exec. So a
-shell starts the server: it leaves a guard in the background and then becomes the server, which keeps the shell's
-process ID and so is a child of this process. The guard waits at a pipe whose other end only this process holds. The
-end of this process, however it comes, closes the pipe; then the guard kills the server and removes its folder.
+(PR_SET_PDEATHSIG) goes by the thread that started the server, and would need Python code between fork and
+exec. So a shell starts the server: it leaves a guard in the background and then becomes the server, which
+keeps the shell's process ID and so is a child of this process. The guard waits at a pipe whose other end only
+this process holds. The end of this process, however it comes, closes the pipe; then the guard kills the
+server and removes its folder.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ STOP_SECONDS_MAX = 5.0
 # How often the log is read until the server is ready, which takes some 10 ms.
 POLL_SECONDS = 0.001
 
-# RESET takes less than a millisecond. A `CLIENT PAUSE … ALL` holds up every command, as in Redis, until it is over.
+# RESET takes less than a millisecond. A `CLIENT PAUSE … ALL` holds up every command, as in Redis, until it is
+# over.
 RESET_SECONDS_MAX = 10.0
 
-# $1 is the server's folder, the other arguments are its command. If the server has ended already, `kill` reaches no other
-# process: the guard is in the session that the server led, so the system gives the session's number to no new process.
+# $1 is the server's folder, the other arguments are its command. If the server has ended already, `kill`
+# reaches no other process: the guard is in the session that the server led, so the system gives the session's
+# number to no new process.
 LAUNCH = """
 exec 3<&0 </dev/null
 { read -r _ <&3; kill -KILL $$; rm -rf -- "$1"; } >/dev/null 2>&1 &
@@ -42,7 +45,8 @@ exec "$@"
 
 READY = re.compile(r"Ready to accept connections (tcp|tls)")
 LISTENING = re.compile(r"Listening on (\S+):(\d+)")
-# What undoes what a test may have done to the server, in this order: a fault or a pause would hold up what follows.
+# What undoes what a test may have done to the server, in this order: a fault or a pause would hold up what
+# follows.
 RESET = ("FAULT CLEAR", "CLIENT UNPAUSE", "CLOCK RESUME", "FLUSHALL")
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
@@ -55,9 +59,9 @@ class StartError(RuntimeError):
 class Server:
     """A server of its own process, for a `with` block or from start() to stop().
 
-    The options are those of the command line: `Server("--maxmemory", "10mb")`. A configuration file may come first.
-    Unless options say otherwise, the server listens on a free port of 127.0.0.1 and saves nothing. Options for the log
-    have no effect: this class reads it.
+    The options are those of the command line: `Server("--maxmemory", "10mb")`. A configuration file may come
+    first. Unless options say otherwise, the server listens on a free port of 127.0.0.1 and saves nothing.
+    Options for the log have no effect: this class reads it.
 
     Variables of the environment that would configure a server (KEYFAST_…, REDIS_PASSWORD) do not reach it.
     """
@@ -95,7 +99,8 @@ class Server:
                     stdout=log,
                     stderr=log,
                     env=_environment(),
-                    # LAUNCH relies on it. And Ctrl-C is for the tests: they stop the server when they have cleaned up.
+                    # LAUNCH relies on it. And Ctrl-C is for the tests: they stop the server when they have
+                    # cleaned up.
                     start_new_session=True,
                 )
             self._wait_until_ready(self._process)
@@ -105,7 +110,7 @@ class Server:
         return self
 
     def stop(self) -> None:
-        """Ends the server, if it runs. Does nothing in a process that was forked from the one that started it."""
+        """Ends the server, if it runs. Does nothing in a process forked from the one that started it."""
         if not self._folder or os.getpid() != self._owner:
             return
         atexit.unregister(self.stop)
@@ -155,22 +160,37 @@ class Server:
         _, host, port = self._running_address()
         # A client library would introduce itself first, and a fault may apply to that.
         address = (host.strip("[]"), port)
-        with socket.create_connection(address, RESET_SECONDS_MAX) as connection, connection.makefile("rb") as replies:
+        with socket.create_connection(address, RESET_SECONDS_MAX) as connection, connection.makefile(
+            "rb"
+        ) as replies:
             for command in RESET:
                 connection.sendall(command.encode() + b"\r\n")
                 try:
                     reply = replies.readline().decode(errors="replace").strip()
                 except socket.timeout:
-                    raise RuntimeError(f"the server does not reply to {command}: is it paused or stopped?") from None
+                    raise RuntimeError(
+                        f"the server does not reply to {command}: is it paused or stopped?"
+                    ) from None
                 if not reply.startswith(("+", ":")):
                     raise RuntimeError(f"the server replied to {command}: {reply.lstrip('-')}")
 
     def _arguments(self) -> List[str]:
         options = list(self._options)
         file = [options.pop(0)] if options and not options[0].startswith("-") else []
-        # The last value of a parameter counts: the test's options come after what suits tests, and what this class
-        # relies on comes after all.
-        for_tests = ["--port", "0", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", self._folder]
+        # The last value of a parameter counts: the test's options come after what suits tests, and what this
+        # class relies on comes after all.
+        for_tests = [
+            "--port",
+            "0",
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--dir",
+            self._folder,
+        ]
         own = ["--daemonize", "no", "--logfile", "", "--loglevel", "notice", "--log-format", "redis"]
         return [*file, *for_tests, *options, *own]
 
@@ -185,7 +205,9 @@ class Server:
             if ready:
                 break
             if "Ready to accept connections unix" in log:
-                raise StartError("the server listens on no port, only on a Unix socket: add the option --port")
+                raise StartError(
+                    "the server listens on no port, only on a Unix socket: add the option --port"
+                )
             if time.monotonic() > deadline:
                 limit = f"the server was not ready within {self._start_seconds_max:g} s"
                 raise StartError(f"{limit}. It printed:\n{log.rstrip()}")

@@ -1,7 +1,7 @@
 """Fixtures for pytest: a server for the tests of this process, and a client of it for each test.
 
-A fixture of the same name in a conftest.py or a test file overrides these. `-p no:keyfast` turns them off. With
-pytest-xdist each worker is a process, and has a server of its own.
+A fixture of the same name in a conftest.py or a test file overrides these. `-p no:keyfast` turns them off.
+With pytest-xdist each worker is a process, and has a server of its own.
 """
 
 from __future__ import annotations

@@ -23,7 +23,13 @@ function run() {
   const ofTerminal = (signal) => {
     if (!process.stdin.isTTY) server.kill(signal);
   };
-  const handlers = { SIGTERM: handOn, SIGHUP: handOn, SIGUSR2: handOn, SIGINT: ofTerminal, SIGQUIT: ofTerminal };
+  const handlers = {
+    SIGTERM: handOn,
+    SIGHUP: handOn,
+    SIGUSR2: handOn,
+    SIGINT: ofTerminal,
+    SIGQUIT: ofTerminal,
+  };
   for (const [signal, handler] of Object.entries(handlers)) process.on(signal, handler);
 
   server.on("error", (error) => {
