@@ -24,7 +24,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keyfast::internals::progress;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use load::{Load, Verb};
 use options::{Options, Part};
@@ -250,9 +249,7 @@ fn compare_pauses(options: &Options, programs: &[Program], report: &mut Report) 
 
 /// Throughput for a second of processor time, with few clients and with many.
 fn compare_connections(options: &Options, programs: &[Program], report: &mut Report) -> Result<(), String> {
-    let (_, files_max) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| error.to_string())?;
-    setrlimit(Resource::RLIMIT_NOFILE, files_max.min(6000), files_max)
-        .map_err(|error| format!("no room for 5,000 sockets: {error}"))?;
+    rlimit::increase_nofile_limit(6000).map_err(|error| format!("no room for 5,000 sockets: {error}"))?;
     for connections in [50, 5000] {
         let mut options = options.clone();
         options.connections = connections;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use keyfast::internals::allocator;
 use keyfast::testing::Server;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::{IDLE_BYTES_MAX, MANY, alone, soon, threads};
 
@@ -51,9 +50,7 @@ impl Client {
 #[test]
 fn a_thousand_servers_take_a_few_kilobytes_each_and_no_thread() {
     let _alone = alone();
-    let (_, files_max) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit of open files");
-    let files = files_max.min(4 * MANY as u64);
-    setrlimit(Resource::RLIMIT_NOFILE, files, files_max).expect("a higher limit of open files");
+    let files = rlimit::increase_nofile_limit(4 * MANY as u64).expect("a limit of open files");
     assert!(files >= 2 * MANY as u64, "a user may have {files} open files");
     let (threads_before, bytes_before) = (threads(), allocator::used_bytes());
     // The first one starts the threads.

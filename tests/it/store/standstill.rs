@@ -215,8 +215,8 @@ fn an_old_snapshot_that_slows_batches_is_told_in_the_log_and_in_info() {
     let mut holder = Holder::start(&cluster, 0);
     holder.run(&cluster, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM keyfast.keys");
     // As many batches leave them, each of which writes the row of its front-end.
-    let write = "DO $$ BEGIN PERFORM set_config('synchronous_commit', 'off', false); FOR turn IN 1..6000 LOOP \
-                 UPDATE keyfast.fronts SET name = name; COMMIT; END LOOP; END $$";
+    let write = "DO $$ BEGIN PERFORM set_config('synchronous_commit', 'off', false); \
+                 FOR turn IN 1..6000 LOOP UPDATE keyfast.fronts SET name = name; COMMIT; END LOOP; END $$";
     cluster.sql(0, write).expect("the store");
     eventually("INFO shows it", || {
         client.line("SET k v").is_ok();
