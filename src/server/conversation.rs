@@ -131,7 +131,7 @@ impl Conversation {
 
     /// Shows other clients how much lies in the input, unless it is nothing as before.
     #[inline]
-    fn show_input(&mut self) {
+    pub(super) fn show_input(&mut self) {
         let is_empty = self.input_bytes() == 0 && !self.session.has_asked_to_remember();
         if !is_empty || self.is_input_shown {
             self.show_changed_input(!is_empty);

@@ -130,6 +130,14 @@ impl<C: Carrier> Runner<C> {
             }
             self.conversation.instance.statistics.add(Count::Reads, 1);
             self.conversation.instance.statistics.add(Count::InputBytes, read as u64);
+            if self.conversation.is_input_shown() {
+                // A request that came in pieces may have become too large with its last one.
+                self.conversation.show_input();
+                limit_clients(&self.conversation.instance);
+                if client.leaving() == Leaving::Now {
+                    return Err(made_to_leave());
+                }
+            }
             loop {
                 let answered = self.conversation.answer();
                 if self.conversation.session.long.is_some() && !matches!(answered, Answered::Long) {

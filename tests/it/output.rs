@@ -223,6 +223,23 @@ fn the_largest_clients_leave_when_all_of_them_take_too_much() {
     assert_eq!(asking.info("evicted_clients"), "0");
 }
 
+marked!(also_redis: a_request_that_takes_more_than_all_clients_may_is_not_executed);
+fn a_request_that_takes_more_than_all_clients_may_is_not_executed() {
+    let server = Server::start_with(&["--maxmemory-clients", "3000000"]);
+    let mut asking = server.client();
+    let requests = [1_000_000, 3_000_000].map(|bytes| request([&b"SET"[..], b"k", &vec![b'v'; bytes]]));
+    for number in 1..=20 {
+        let mut greedy = server.client();
+        greedy.send(&requests[0]);
+        greedy.reply().is_ok();
+        // Its last bytes may come after the end of the connection.
+        let _ = greedy.try_send(&requests[1]);
+        assert!(greedy.is_closed(), "the request was executed");
+        wait_until("it is counted", || asking.info("evicted_clients") == number.to_string());
+        asking.line("STRLEN k").is(1_000_000);
+    }
+}
+
 #[test]
 fn a_client_that_comes_to_take_too_much_leaves_and_one_that_is_kept_does_not() {
     let server = Server::start_with(&["--maxmemory-clients", "24mb"]);
