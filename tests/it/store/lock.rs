@@ -48,6 +48,15 @@ fn wait(front: &Server, token: &str, lifetime_ms: u64) -> Client {
     client
 }
 
+/// The same, and returns when the other front-end has the news of it, too: clients are served in the order of
+/// these news.
+#[track_caller]
+fn wait_known_to([front, beside]: [&Server; 2], token: &str) -> Client {
+    let client = wait(front, token, 60_000);
+    wait_until_heard(&mut beside.client(), front);
+    client
+}
+
 fn the_number_comes_with_the_grant_at_each_front_end(kind: Kind) {
     let Some((_cluster, one, other)) = pair(kind, "lock") else { return };
     let (mut a, mut b) = (one.client(), other.client());
@@ -196,7 +205,7 @@ fn whatever_frees_a_lock_at_one_front_end_grants_it_at_the_other(kind: Kind) {
     ];
     for way in ways {
         let first = acquire(&mut holder, "l", "holder");
-        let mut waiting = [wait(&other, "b", 60_000), wait(&one, "c", 60_000)];
+        let mut waiting = [wait_known_to([&other, &one], "b"), wait_known_to([&one, &other], "c")];
         holder.cmd(way).ignored();
         let reply = waiting[0].reply().reply();
         let Reply::Integer(granted) = reply else { panic!("{way:?}: {reply}") };
@@ -215,8 +224,9 @@ fn clients_of_both_front_ends_are_granted_the_lock_in_the_order_in_which_they_ca
     wait_until_heard(&mut other.client(), &one);
     let mut holder = one.client();
     let mut last = acquire(&mut holder, "l", "holder");
+    let fronts = [[&one, &other], [&other, &one], [&other, &one]];
     let mut waiting: Vec<Client> =
-        (0..10).map(|number| wait([&one, &other, &other][number % 3], &number.to_string(), 60_000)).collect();
+        (0..10).map(|number| wait_known_to(fronts[number % 3], &number.to_string())).collect();
     holder.line("LOCK RELEASE l holder").is(1);
     for (number, client) in waiting.iter_mut().enumerate() {
         let granted = client.reply().integer();
