@@ -88,6 +88,9 @@ const RULES: &[(&str, &str, Trial)] = &[
     ("sh", "etcdctl role", Trial::Shown("tests/it/store starts servers on etcd, with users")),
     ("python", "import os\n\nimport pytest\n", Trial::Script("tests/clients/python/run")),
     ("python", "import redis\n", Trial::Script("tests/clients/python/test_documents.py")),
+    ("python", "from testcontainers.", Trial::Script("tests/docker/testcontainers/run")),
+    ("js", "import { GenericContainer, ", Trial::Script("tests/docker/testcontainers/run")),
+    ("rust,ignore", "use redis::Commands;\nuse testcontainers::", Trial::Script("tests/docker/testcontainers/run")),
     (
         "js",
         "import { createClient } from \"redis\";\n",
@@ -138,6 +141,7 @@ fn the_scripts_read_the_documents() {
         ("tests/clients/node/documents.test.mjs", &["compatibility.md"]),
         ("tests/docker/readme", &["README.md", "docker.md"]),
         ("tests/docker/compose", &["store.md"]),
+        ("tests/docker/testcontainers/run", &["docker.md"]),
     ] {
         let text = read(script);
         for document in documents {
