@@ -226,7 +226,7 @@ fn server(section: &mut Section, view: &View<'_>) {
     section.field("redis_git_dirty", 0);
     section.field("redis_build_id", 0);
     section.field("redis_mode", "standalone");
-    section.field("server_name", env!("CARGO_PKG_NAME"));
+    // Valkey alone has a `server_name`. Libraries refuse a name there that they do not know.
     section.field("keyfast_version", env!("CARGO_PKG_VERSION"));
     section.field("os", format_args!("{} {}", system::name_and_version(), std::env::consts::ARCH));
     section.field("arch_bits", usize::BITS);
