@@ -81,7 +81,7 @@ pub mod resp {
     };
 }
 pub mod scripting {
-    pub use crate::scripting::{Callable, Failure, Host, Interpreter, Invocation, Refused};
+    pub use crate::scripting::{Callable, Failure, Host, Interpreter, Invocation, NoCommand, Refused};
     pub mod running {
         pub use crate::scripting::running::Killed;
     }

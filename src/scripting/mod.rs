@@ -34,8 +34,7 @@ use tokio::select;
 use tokio::sync::Notify;
 
 use functions::Libraries;
-pub(crate) use host::NoCommand;
-pub use host::{Host, Refused};
+pub use host::{Host, NoCommand, Refused};
 pub(crate) use interpreter::Known;
 pub use interpreter::{Callable, Interpreter, Invocation};
 pub use running::Failure;

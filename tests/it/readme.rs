@@ -90,7 +90,11 @@ const RULES: &[(&str, &str, Trial)] = &[
     ("python", "import redis\n", Trial::Script("tests/clients/python/test_documents.py")),
     ("python", "from testcontainers.", Trial::Script("tests/docker/testcontainers/run")),
     ("js", "import { GenericContainer, ", Trial::Script("tests/docker/testcontainers/run")),
-    ("rust,ignore", "use redis::Commands;\nuse testcontainers::", Trial::Script("tests/docker/testcontainers/run")),
+    (
+        "rust,ignore",
+        "use redis::Commands;\nuse testcontainers::",
+        Trial::Script("tests/docker/testcontainers/run"),
+    ),
     (
         "js",
         "import { createClient } from \"redis\";\n",

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use keyfast::internals::resp::{OwnedRequest, Protocol, Reply, Request};
 use keyfast::internals::scripting::running::Killed;
 use keyfast::internals::scripting::shebang::Flags;
-use keyfast::internals::scripting::{Callable, Failure, Host, Interpreter, Invocation, Refused};
+use keyfast::internals::scripting::{Callable, Failure, Host, Interpreter, Invocation, NoCommand, Refused};
 use libfuzzer_sys::fuzz_target;
 
 /// After so many looks at the time, which is after 100,000 instructions each, a script is killed.
@@ -153,8 +153,12 @@ impl Host for Echo {
         Ok(())
     }
 
-    fn may_call(&mut self, request: Request<'_>) -> Option<bool> {
-        (request.len() % 3 != 0).then_some(request.len() % 3 == 1)
+    fn may_call(&mut self, request: Request<'_>) -> Result<bool, NoCommand> {
+        match request.len() % 4 {
+            0 => Err(NoCommand::Unknown),
+            1 => Err(NoCommand::Arity),
+            length => Ok(length == 2),
+        }
     }
 
     fn note_error(&self, _text: &[u8], _is_counted: bool) {}
