@@ -43,6 +43,7 @@ mod functions;
 mod groups;
 mod hot_keys;
 mod hyperloglog;
+mod image;
 mod instances;
 mod kept;
 mod keys;
