@@ -9,6 +9,7 @@ mod memory;
 mod saving;
 mod scratches;
 mod sleeping;
+mod told;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -47,6 +48,7 @@ use memory::{Exceeding, Peak, taken_bytes};
 pub(crate) use saving::NotSaved;
 pub(crate) use scratches::{Scratch, Scratches};
 pub(crate) use sleeping::Sleep;
+pub(crate) use told::Told;
 
 /// One running server.
 pub struct Instance {
@@ -114,6 +116,8 @@ pub struct Instance {
     pub pauses_cron: AtomicBool,
     /// Whether it has nothing to do.
     pub sleep: Sleep,
+    /// Commands of modules that clients have asked for.
+    pub told: Told,
     /// Bytes in use before there were clients and keys.
     pub startup_bytes: usize,
     started: Instant,
@@ -253,6 +257,7 @@ impl Instance {
             expires_actively: AtomicBool::new(true),
             pauses_cron: AtomicBool::new(false),
             sleep: Sleep::default(),
+            told: Told::default(),
             startup_bytes: taken_bytes(account.as_deref()),
             account,
             freed,

@@ -16,6 +16,7 @@ use super::room::{Room, make_room};
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{Registered, queued, resolve};
 use crate::commands::facts::{Flags, Result, Run, Scope, Traits};
+use crate::commands::unsupported;
 
 /// A request that is to be judged.
 struct Asked<'a> {
@@ -145,7 +146,7 @@ pub(crate) fn admit(
     if session.replies == Replies::SkipNext {
         session.replies = Replies::SkipThis;
     }
-    let Some(registered) = found else { return Err(unknown(session, request)) };
+    let Some(registered) = found else { return Err(unknown(instance, session, request)) };
     let registered = resolve(registered, request)?;
     session.last_command = registered.command.name;
     let origin = Origin::of(session);
@@ -357,7 +358,8 @@ pub(crate) fn does_any(
 /// An unknown command. A browser that a web page has tricked into talking to the server sends `POST` or
 /// `Host:`. Its connection is closed without a reply, before its next bytes could be read as commands.
 #[cold]
-fn unknown(session: &mut Session, request: Request<'_>) -> Error {
+fn unknown(instance: &Instance, session: &mut Session, request: Request<'_>) -> Error {
+    unsupported::report_module(instance, request);
     if [&b"post"[..], b"host:"].iter().any(|name| request.name().eq_ignore_ascii_case(name)) {
         tracing::warn!(
             "Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands to \
