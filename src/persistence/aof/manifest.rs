@@ -238,7 +238,12 @@ impl Manifest {
         }
     }
 
-    fn parse(text: &[u8]) -> Result<Manifest, String> {
+    /// Reads the list of a manifest's text.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub(crate) fn parse(text: &[u8]) -> Result<Manifest, String> {
         let mut manifest = Manifest::default();
         if text.is_empty() {
             return Err("Found an empty AOF manifest".to_owned());
