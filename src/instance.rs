@@ -9,7 +9,7 @@ mod memory;
 mod saving;
 mod scratches;
 mod sleeping;
-mod told;
+mod turned_clock;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -48,7 +48,7 @@ use memory::{Exceeding, Peak, taken_bytes};
 pub(crate) use saving::NotSaved;
 pub(crate) use scratches::{Scratch, Scratches};
 pub(crate) use sleeping::Sleep;
-pub(crate) use told::Told;
+pub(crate) use turned_clock::Standstill;
 
 /// One running server.
 pub struct Instance {
@@ -114,10 +114,10 @@ pub struct Instance {
     pub expires_actively: AtomicBool,
     /// Whether periodic work pauses (DEBUG PAUSE-CRON).
     pub pauses_cron: AtomicBool,
+    /// Since when its clock has stood still.
+    pub standstill: Standstill,
     /// Whether it has nothing to do.
     pub sleep: Sleep,
-    /// Commands of modules that clients have asked for.
-    pub told: Told,
     /// Bytes in use before there were clients and keys.
     pub startup_bytes: usize,
     started: Instant,
@@ -256,8 +256,8 @@ impl Instance {
             reply_gate: ReplyGate::default(),
             expires_actively: AtomicBool::new(true),
             pauses_cron: AtomicBool::new(false),
+            standstill: Standstill::default(),
             sleep: Sleep::default(),
-            told: Told::default(),
             startup_bytes: taken_bytes(account.as_deref()),
             account,
             freed,

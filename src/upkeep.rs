@@ -149,6 +149,7 @@ async fn keep_time(instance: Arc<Instance>) {
             instance.tidy_tracking();
             instance.allow_lock_news();
             instance.lens.write_due_lines(std::time::Instant::now());
+            instance.warn_of_standing_clock();
             instance.look_after_snapshots();
             instance.falls_asleep()
         });

@@ -43,40 +43,6 @@ impl Instance {
         Some(job)
     }
 
-    /// Warns of a file that is written while the clock is turned (CLOCK). The expiries in it are moments of
-    /// that clock, and a server that loads it goes by another.
-    pub(super) fn warn_of_turned_clock(&self, file: &str) {
-        if !self.clock.is_turned() {
-            return;
-        }
-        self.persistence.note_turned_moments(true);
-        let ahead_ms = self.clock.read().ahead_ms;
-        let (by_ms, ahead, longer) = match ahead_ms {
-            0.. => (ahead_ms, "ahead of", "longer"),
-            _ => (-ahead_ms, "behind", "for a shorter time"),
-        };
-        tracing::warn!(
-            "The {file} is written while the clock is turned, {by_ms} ms {ahead} the system's: in a server \
-             that loads it, keys with an expiry live {longer} by as much"
-        );
-    }
-
-    /// Follows a change of the clock: the log has expiries by it, and after its return to the system's time,
-    /// files may have those of another one.
-    pub fn note_clock_turned(&self) {
-        if self.clock.is_turned() {
-            if self.persistence.aof.is_on() && !self.persistence.note_turned_moments(true) {
-                self.warn_of_turned_clock("log");
-            }
-        } else if self.persistence.note_turned_moments(false) {
-            tracing::warn!(
-                "The clock shows the system's time again. Keys that were written while it was turned keep \
-                 their expiries by the turned clock, in memory and in the files that were saved or logged \
-                 meanwhile"
-            );
-        }
-    }
-
     /// How to write the data and the libraries of functions as they are now.
     pub(super) fn plan(
         &self,

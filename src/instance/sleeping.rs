@@ -87,6 +87,7 @@ impl Instance {
     fn has_nothing_to_do(&self) -> bool {
         self.statistics.is_at_rest()
             && !self.pauses_cron.load(Ordering::Relaxed)
+            && !self.standstill.is_awaited()
             && self.clients.pause.paused().is_none()
             && self.scripting.running.current().is_none()
             && self.long_requests.are_at_rest()

@@ -620,8 +620,9 @@ fn files_that_are_written_under_a_turned_clock_are_warned_of() {
     client.line("SAVE").is_ok();
     client.line("CLOCK ADVANCE 86400000").is_ok();
     client.line("CLOCK RESUME").is_ok();
+    server.wait_for_output("returned the clock to the system's time");
     // No file has been written meanwhile, which is nothing to warn of.
-    assert!(!server.output().contains("turned"), "{}", server.output());
+    assert!(!server.output().contains("is written while"), "{}", server.output());
     client.line("CLOCK ADVANCE 86400000").is_ok();
     client.line("SET k v PX 30000").is_ok();
     client.line("SAVE").is_ok();
@@ -658,6 +659,26 @@ fn a_log_that_goes_on_under_a_turned_clock_is_warned_of_once() {
     client.line("CLOCK RESUME").is_ok();
     server.wait_for_output("The clock shows the system's time again.");
     assert_eq!(server.output().matches("is written while the clock is turned").count(), 1);
+}
+
+#[test]
+fn each_turn_of_the_clock_leaves_a_line_and_info_says_where_the_clock_is() {
+    let mut server = server();
+    let mut client = server.client();
+    let mut state = move |line: &str| {
+        client.line(line).is_ok();
+        (client.info("clock_frozen"), client.info("clock_offset_ms"))
+    };
+    let text = |frozen: &str, offset: &str| (frozen.to_owned(), offset.to_owned());
+    assert_eq!(state("CLOCK RESUME"), text("0", "0"));
+    assert_eq!(state("CLOCK FREEZE").0, "1");
+    server.wait_for_output(" turned the clock: it stands still, ");
+    assert_eq!(state("CLOCK SET 1").0, "1");
+    server.wait_for_output(" ms behind the system's");
+    assert_eq!(state("CLOCK RESUME"), text("0", "0"));
+    server.wait_for_output(" returned the clock to the system's time");
+    assert_eq!(state("CLOCK ADVANCE 60000"), text("0", "60000"));
+    server.wait_for_output(" turned the clock: it goes on, 60000 ms ahead of the system's");
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn resume(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Re
 fn turn(context: &mut Context<'_, '_>, reply: Reply<'_>, turn: impl FnOnce(&Clock) -> Result<()>) -> Result {
     let mut everything = context.tx.everything_mut()?;
     everything.turn_clock(turn)?;
-    context.instance.note_clock_turned();
+    context.instance.note_clock_turned(&context.session.client.address);
     if context.instance.frees_expired() {
         everything.free_all_expired();
     }
