@@ -5,7 +5,7 @@
 #[path = "../../../benches/compare/chart.rs"]
 mod chart;
 #[path = "../../../benches/compare/results.rs"]
-mod results;
+pub(super) mod results;
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use super::svg::{self, Theme};
 use results::{Results, Row, Run};
 
 /// The results that are kept in the repository.
-fn kept() -> Results {
+pub(super) fn kept() -> Results {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("benches/compare.json");
     Results::read(&[file]).expect("results that the benchmark has written")
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 mod charts;
 mod lock_life;
 mod svg;
+mod tables;
 
 /// The kept file must have this text; where pages are to be written, it has it afterwards.
 #[track_caller]
