@@ -524,14 +524,10 @@ fn load(
     limit: Limit,
     value: &mut Vec<u8>,
 ) -> Result<Loaded, DecodeError> {
-    let (mut set, mut has_twice) = (NewSet::within(limit), false);
+    let mut set = NewSet::within(limit);
     collections::set(rdb_type, input, &mut |member| {
-        has_twice |= !set.insert(member);
-        Ok(())
+        if set.insert(member) { Ok(()) } else { Err(DecodeError::Invalid("a set has a member twice")) }
     })?;
-    if has_twice {
-        input.forgive(DecodeError::Invalid("a set has a member twice"))?;
-    }
     let (packed, large) = set.finish();
     value.extend_from_slice(&packed);
     Ok(large.into())

@@ -93,8 +93,7 @@ impl<'v> SortedSetView<'v> {
         matches!(self, SortedSetView::Packed(_))
     }
 
-    /// Whether members may have the score -0. In a packed sorted set only a file can have brought it, and
-    /// no request can.
+    /// Whether members may have the score -0. A packed sorted set has one zero.
     fn may_have_negative_zeros(self) -> bool {
         matches!(self, SortedSetView::Large(ranking) if ranking.has_negative_zeros())
     }
@@ -238,19 +237,15 @@ fn load(
     limit: Limit,
     value: &mut Vec<u8>,
 ) -> Result<Loaded, DecodeError> {
-    let (mut gathering, mut has_twice) = (Gathering::default(), false);
+    let mut gathering = Gathering::default();
     collections::sorted_set(rdb_type, input, &mut |member, score| {
-        gathering.merge(member, score, |_| {
-            has_twice = true;
-            score
-        });
-        Ok(())
+        if gathering.insert(member, score) {
+            Ok(())
+        } else {
+            Err(DecodeError::Invalid("a sorted set has a member twice"))
+        }
     })?;
-    if has_twice {
-        // The last one counts.
-        input.forgive(DecodeError::Invalid("a sorted set has a member twice"))?;
-    }
-    Ok(gathering.finish_as_stored(limit, value).into())
+    Ok(gathering.finish(limit, value).into())
 }
 #[cfg(test)]
 mod tests;
