@@ -19,7 +19,8 @@ RUN echo 'redis:x:999:1000::/data:/sbin/nologin' >>/etc/passwd \
  && mkdir -p /data /usr/local/bin \
  && chown redis:redis /data \
  && chmod 1777 /data \
- && for name in redis-server redis-cli valkey-server valkey-cli; do ln -s keyfast "/usr/local/bin/$name"; done
+ && for name in redis-server redis-cli redis-check-aof redis-check-rdb \
+    valkey-server valkey-cli valkey-check-aof valkey-check-rdb; do ln -s keyfast "/usr/local/bin/$name"; done
 COPY src/image/docker-entrypoint.sh src/image/docker-health.sh /usr/local/bin/
 COPY --from=build /keyfast /usr/local/bin/keyfast
 

@@ -14,11 +14,16 @@
 //! stays what it is. A piece of memory counts for the account that was charged when it was taken; the
 //! account that is charged when it is freed gets it back. So an instance's memory must be freed on its
 //! account. Without accounts, counting costs nothing more.
+//!
+//! A program has one allocator, which it chooses itself. A program of others that has servers in it
+//! (`keyfast::testing`) counts only if it chooses this one. If it does not, a limit of memory could never be
+//! kept, so it is refused ([`is_counting`]).
 
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::hint::black_box;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
@@ -77,7 +82,7 @@ pub struct Account {
 }
 
 /// The system's allocator, counted.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Counted;
 
 // SAFETY: every method hands its arguments on to the system's allocator, whose contract is the same, and
@@ -107,6 +112,19 @@ unsafe impl GlobalAlloc for Counted {
         unsafe { System.realloc(pointer, layout, bytes) }
     }
 }
+
+/// Whether the program's allocator is [`Counted`].
+pub(crate) fn is_counting() -> bool {
+    let untold = || LOCAL.with(|local| local.untold_bytes.get());
+    let before = untold();
+    let _piece = black_box(Box::new([0_u8; 64]));
+    untold() != before
+}
+
+/// Why a limit of memory is refused where [`is_counting`] says no.
+pub(crate) const COUNTS_NOTHING: &str = "this program does not count its memory, so no limit can \
+     be kept. It counts with this line: #[global_allocator] static ALLOCATOR: keyfast::testing::Allocator \
+     = keyfast::testing::Allocator;";
 
 /// Bytes that are taken from the system's allocator.
 pub fn used_bytes() -> usize {

@@ -9,8 +9,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::platform::disk::NO_LINK;
 
-/// Permissions of a new file: what the server writes may hold passwords.
-const NEW_FILE_MODE: u32 = 0o600;
+/// Permissions of a new file of [`Rights::Kept`].
+const PRIVATE_MODE: u32 = 0o600;
+
+/// Permissions of a file of [`Rights::ByUmask`], before the umask.
+const OPEN_MODE: u32 = 0o666;
+
+/// Who may read and write a file that replaces another one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rights {
+    /// Those who might before. A new file is for its owner alone: it may hold passwords.
+    Kept,
+    /// Those whom the umask allows it, as with the files beside it.
+    ByUmask,
+}
 
 /// A file, and what the user calls it: the user may have given a relative path, which the server's directory
 /// completes.
@@ -35,21 +47,21 @@ impl fmt::Display for NamedFile {
     }
 }
 
-/// Replaces a file in one step and keeps its permissions: readers see the old contents or the new ones, never
+/// Replaces a file in one step: readers see the old contents or the new ones, never
 /// a mixture. When this returns, the new contents are on the disk under the file's name.
 ///
 /// # Errors
 ///
 /// If that fails. The old contents are still there then, unless only the last step has failed, the sync of
 /// the directory.
-pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, text: &[u8], rights: Rights) -> io::Result<()> {
     // Two clients, of one server or of two in this process, may want the same at once.
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
     let mut new = path.as_os_str().to_owned();
     new.push(format!(".tmp-{}-{number}", std::process::id()));
     let new = PathBuf::from(new);
-    let written = write(&new, path, text).and_then(|()| fs::rename(&new, path));
+    let written = write(&new, path, text, rights).and_then(|()| fs::rename(&new, path));
     if written.is_err() {
         // There is nothing to be done about it, and it does no harm.
         let _ = fs::remove_file(&new);
@@ -81,10 +93,16 @@ pub(crate) fn create_temporary(path: &Path, mode: u32) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(mode).custom_flags(NO_LINK).open(path)
 }
 
-fn write(new: &Path, old: &Path, text: &[u8]) -> io::Result<()> {
-    let mode = fs::metadata(old).map_or(NEW_FILE_MODE, |old| old.permissions().mode() & 0o777);
-    let mut file = create_temporary(new, NEW_FILE_MODE)?;
-    file.set_permissions(Permissions::from_mode(mode))?;
+fn write(new: &Path, old: &Path, text: &[u8], rights: Rights) -> io::Result<()> {
+    let mut file = match rights {
+        Rights::ByUmask => create_temporary(new, OPEN_MODE)?,
+        Rights::Kept => {
+            let mode = fs::metadata(old).map_or(PRIVATE_MODE, |old| old.permissions().mode() & 0o777);
+            let file = create_temporary(new, PRIVATE_MODE)?;
+            file.set_permissions(Permissions::from_mode(mode))?;
+            file
+        }
+    };
     file.write_all(text)?;
     file.sync_all()
 }

@@ -9,6 +9,7 @@ mod memory;
 mod saving;
 mod scratches;
 mod sleeping;
+mod told;
 mod turned_clock;
 
 use std::fmt;
@@ -48,6 +49,7 @@ use memory::{Exceeding, Peak, taken_bytes};
 pub(crate) use saving::NotSaved;
 pub(crate) use scratches::{Scratch, Scratches};
 pub(crate) use sleeping::Sleep;
+pub(crate) use told::Told;
 pub(crate) use turned_clock::Standstill;
 
 /// One running server.
@@ -118,6 +120,8 @@ pub struct Instance {
     pub standstill: Standstill,
     /// Whether it has nothing to do.
     pub sleep: Sleep,
+    /// Commands of modules that clients have asked for.
+    pub told: Told,
     /// Bytes in use before there were clients and keys.
     pub startup_bytes: usize,
     started: Instant,
@@ -258,6 +262,7 @@ impl Instance {
             pauses_cron: AtomicBool::new(false),
             standstill: Standstill::default(),
             sleep: Sleep::default(),
+            told: Told::default(),
             startup_bytes: taken_bytes(account.as_deref()),
             account,
             freed,

@@ -57,6 +57,9 @@ pub mod options {
     pub use crate::options::{Asked, Startup, parse};
 }
 pub mod persistence {
+    pub mod check {
+        pub use crate::persistence::check::{asked, run};
+    }
     pub mod rdb {
         pub use crate::persistence::rdb::{Form, Item, Reader, Writer};
     }

@@ -1,4 +1,4 @@
-//! The program: options in, a server out; or the client, if that is what it is called as.
+//! The program: options in, a server out; or the client, or a check of files, if that is what it is called as.
 
 use std::env;
 use std::io::{self, Write};
@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use keyfast::internals::allocator::Counted;
 use keyfast::internals::cli;
 use keyfast::internals::options::{Asked, parse};
+use keyfast::internals::persistence::check;
 use keyfast::internals::platform::{heap, host_names};
 
 #[global_allocator]
@@ -16,6 +17,9 @@ fn main() -> ExitCode {
     host_names::prepare();
     if let Some(arguments) = cli::arguments(env::args_os()) {
         return cli::run(arguments);
+    }
+    if let Some(asked) = check::asked(env::args_os()) {
+        return check::run(&asked);
     }
     heap::restart_with_tuned_memory();
     heap::prepare();

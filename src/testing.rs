@@ -1,22 +1,35 @@
 //! A server inside a test's own process.
 //!
+//! A server's memory is counted by the allocator of the program that it is in, so `maxmemory` takes an
+//! [`Allocator`] that counts; without one it is refused. Here a test has both:
+//!
 //! ```
 //! use std::io::{Read, Write};
 //! use std::net::TcpStream;
 //!
-//! let server = keyfast::testing::Server::start();
+//! #[global_allocator]
+//! static ALLOCATOR: keyfast::testing::Allocator = keyfast::testing::Allocator;
+//!
+//! let server = keyfast::testing::Server::with(&["--maxmemory", "2mb"]).unwrap();
 //! let mut client = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-//! client.write_all(b"SETNX lock me\r\n").unwrap();
-//! let mut reply = [0; 4];
-//! client.read_exact(&mut reply).unwrap();
-//! assert_eq!(&reply, b":1\r\n");
+//! let mut ask = |line: &str, reply: &str| {
+//!     client.write_all(format!("{line}\r\n").as_bytes()).unwrap();
+//!     let mut came = vec![0; reply.len()];
+//!     client.read_exact(&mut came).unwrap();
+//!     assert_eq!(String::from_utf8_lossy(&came), reply);
+//! };
+//! ask("SETNX lock me", ":1\r\n");
+//! ask("SETRANGE much 3000000 x", ":3000001\r\n");
+//! ask("SETNX lock:2 me", "-OOM command not allowed when used memory > 'maxmemory'.\r\n");
 //! ```
 
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
-use crate::allocator::report_at_end;
+pub use crate::allocator::Counted as Allocator;
+
+use crate::allocator::{COUNTS_NOTHING, is_counting, report_at_end};
 use crate::host::Host;
 use crate::host::runtime::threads;
 use crate::instance::Scale;
@@ -43,6 +56,11 @@ pub struct Server {
 impl Server {
     /// Starts a server on a free port of this machine. It writes no file.
     ///
+    /// ```
+    /// let server = keyfast::testing::Server::start();
+    /// assert_eq!(server.url(), format!("redis://127.0.0.1:{}", server.port()));
+    /// ```
+    ///
     /// # Panics
     ///
     /// With one line for people, if the server cannot start.
@@ -61,6 +79,9 @@ impl Server {
         let Asked::Serve(startup) = parse(all, &[])? else {
             return Err("these options ask for a text, not for a server".to_owned());
         };
+        if startup.config.maxmemory.size() > 0 && !is_counting() {
+            return Err(format!("keyfast: option --maxmemory: {COUNTS_NOTHING}"));
+        }
         let server = apart(|| {
             let host = host(threads(&startup.config))?;
             server::Server::start_on(host, Scale::small(), *startup)
@@ -106,4 +127,35 @@ fn apart<T: Send>(act: impl FnOnce() -> T + Send) -> T {
         act()
     };
     thread::scope(|scope| scope.spawn(act).join().unwrap_or_else(|panic| resume_unwind(panic)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use super::*;
+
+    /// The program of these tests has the allocator of every program that chooses none.
+    #[test]
+    fn a_limit_that_cannot_be_kept_is_refused() {
+        let refused = Server::with(&["--maxmemory", "1mb"]).unwrap_err();
+        assert!(refused.contains("keyfast::testing::Allocator"), "{refused}");
+        let server = Server::with(&["--maxmemory", "0"]).unwrap();
+        let mut client = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        for (line, expected) in [
+            (
+                "CONFIG SET maxmemory 1mb",
+                "-ERR CONFIG SET failed (possibly related to argument 'maxmemory') - ",
+            ),
+            ("CONFIG GET maxmemory", "*2\r\n$9\r\nmaxmemory\r\n$1\r\n0\r\n"),
+            ("CONFIG SET maxmemory 0", "+OK\r\n"),
+        ] {
+            client.write_all(format!("{line}\r\n").as_bytes()).unwrap();
+            let mut reply = [0; 1000];
+            let bytes = client.read(&mut reply).unwrap();
+            let reply = String::from_utf8_lossy(&reply[..bytes]);
+            assert!(reply.starts_with(expected) && reply.ends_with("\r\n"), "{line}: {reply}");
+        }
+    }
 }

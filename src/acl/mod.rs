@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::files::{self, NamedFile};
+use crate::files::{self, NamedFile, Rights};
 pub(crate) use catalog::Catalog;
 pub(crate) use categories::Categories;
 pub(crate) use grants::Grants;
@@ -257,7 +257,7 @@ impl Users {
     pub fn save(&self, path: &Path) -> io::Result<()> {
         let mut text = self.describe().join(&b'\n');
         text.push(b'\n');
-        files::replace(path, &text)
+        files::replace(path, &text, Rights::Kept)
     }
 
     /// One line for each user, as ACL LIST prints it.

@@ -24,7 +24,7 @@ use super::options::Output;
 use super::plain_text;
 use super::session::{Session, is_word};
 use super::{Result, Stop, say};
-use crate::files::replace;
+use crate::files::{Rights, replace};
 use crate::resp::request::words;
 
 /// The most lines in the history.
@@ -276,7 +276,7 @@ impl History {
             // An existing file keeps its permissions, so they are set here: only its user may read it.
             fs::set_permissions(file, Permissions::from_mode(HISTORY_MODE))?;
         }
-        replace(file, text.as_bytes())
+        replace(file, text.as_bytes(), Rights::Kept)
     }
 }
 

@@ -10,6 +10,7 @@
 //! - `kSTREAMS,1,-1,1,2,r`: a word that the keys follow; the position from which it is searched for.
 
 use crate::acl::Access;
+use crate::instance::Instance;
 use crate::resp::Request;
 use crate::resp::number::parse_integer;
 
@@ -46,6 +47,46 @@ fn row(line: &'static str, is_of_redis: bool) -> Absent {
     let count = number.unsigned_abs() as usize;
     let arity = if number < 0 { Arity::AtLeast(count) } else { Arity::Exactly(count) };
     Absent { name, arity, is_of_redis, categories, keys }
+}
+
+/// How the names of modules' commands begin, in the images of Redis 8, redis-stack and valkey-bundle, and
+/// what a module is for.
+const MODULES: &[(&str, &str)] = &[
+    ("json.", "JSON"),
+    ("ft.", "search"),
+    ("ts.", "time series"),
+    ("bf.", "Bloom filters"),
+    ("cf.", "cuckoo filters"),
+    ("cms.", "counts of frequent items"),
+    ("topk.", "counts of frequent items"),
+    ("tdigest.", "percentiles"),
+    ("graph.", "graphs"),
+    ("v", "vector sets"),
+];
+
+/// Logs that a client has asked for a command of a module: once for each command. The client gets the error
+/// for unknown commands, which does not tell a user that a whole module is missing.
+pub(in crate::commands) fn report_module(instance: &Instance, request: Request<'_>) {
+    let name = request.name();
+    let Some(use_of_it) = module_of(request).filter(|_| instance.told.is_new(name)) else { return };
+    tracing::warn!(
+        "A client asks for {}, a command of the module for {use_of_it}. Keyfast has no modules: the client \
+         gets an error. This line comes once for each such command.",
+        name.to_ascii_uppercase().escape_ascii()
+    );
+}
+
+/// What the module is for that has the command, if it is one of those above. Of the names without a dot only
+/// those count that Redis knows.
+fn module_of(request: Request<'_>) -> Option<&'static str> {
+    let begins = |beginning: &str| {
+        request
+            .name()
+            .get(..beginning.len())
+            .is_some_and(|name| name.eq_ignore_ascii_case(beginning.as_bytes()))
+    };
+    let is_known = |beginning: &str| beginning.ends_with('.') || find(request).is_some();
+    MODULES.iter().find(|(beginning, _)| begins(beginning) && is_known(beginning)).map(|(_, what)| *what)
 }
 
 /// The command, or the subcommand, that a request would be for.

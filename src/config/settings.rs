@@ -120,6 +120,7 @@ pub struct Config {
     pub auto_aof_rewrite_percentage: Integer,
     pub auto_aof_rewrite_min_size: Integer,
     pub aof_load_truncated: Flag,
+    pub aof_load_corrupt_tail_max_size: Integer,
     pub aof_use_rdb_preamble: Flag,
     pub ignore_unsupported: Flag,
     pub hz: Integer,

@@ -5,7 +5,12 @@
 //! may come after some elements were visited, so the caller must then drop what it has made of them.
 //!
 //! A collection without elements is an error ([`DecodeError::Empty`]), as in Redis. Members and fields that
-//! occur twice are left to the visitor: its error ends the reading. Redis refuses them.
+//! occur twice are left to the visitor.
+//!
+//! Redis looks closely at a value that a client restores. In a file it believes a listpack or an intset that
+//! has the right length, and loads what it finds. Here each element is checked always, and the source decides
+//! whether what is before the mistake counts ([`Source::forgive`]). Ziplists and zipmaps are checked by Redis
+//! as well, whatever they come from.
 //!
 //! Redis and Valkey parted after version 11 of the format, and gave 22 to different forms. [`Author::form`]
 //! makes a number of its own of one of them.
@@ -20,7 +25,7 @@ use super::packed::intset::Intset;
 use super::packed::listpack::Listpack;
 use super::packed::ziplist::Ziplist;
 use super::packed::zipmap::Zipmap;
-use super::strings::{DecodeError, Source};
+use super::strings::{DecodeError, Source, Template, read_names};
 
 /// The RDB type of a set, member by member. Keyfast writes it.
 pub(crate) const SET: u8 = 2;
@@ -58,6 +63,18 @@ const HASH_LISTPACK_EXPIRING_BEFORE_7_4: u8 = 23;
 pub(crate) const HASH_EXPIRING: u8 = 24;
 /// The RDB type of a packed one: the first moment, then fields, values and moments. Keyfast writes it.
 pub(crate) const HASH_LISTPACK_EXPIRING: u8 = 25;
+/// Hashes whose fields are those of a template, from Redis 8.10 on. In payloads the template comes with the
+/// hash, and the values are packed behind a number, ...
+const HASH_TEMPLATE_LISTPACK: u8 = 29;
+/// ... in files that number is the one of a template in front of all hashes.
+const HASH_TEMPLATE_LISTPACK_OF_FILE: u8 = 30;
+/// The same with values one behind the other; in a payload there is no number.
+const HASH_TEMPLATE: u8 = 31;
+const HASH_TEMPLATE_OF_FILE: u8 = 32;
+/// In front of a template in a payload: it is a listpack, ...
+const TEMPLATE_PACKED: u64 = 0;
+/// ... or its fields follow their number.
+const TEMPLATE_PLAIN: u64 = 1;
 /// A hash of which some fields expire in the form of Valkey 9: each field before its moment. Valkey's number
 /// for it is 22, which is another form in Redis. So it has a number here that no file contains.
 pub(super) const HASH_EXPIRING_OF_VALKEY: u8 = 0x80 | HASH_OF_VALKEY;
@@ -78,11 +95,18 @@ pub(crate) const HASH_TYPES: &[u8] = &[
     HASH_LISTPACK_EXPIRING_BEFORE_7_4,
     HASH_EXPIRING,
     HASH_LISTPACK_EXPIRING,
+    HASH_TEMPLATE_LISTPACK,
+    HASH_TEMPLATE_LISTPACK_OF_FILE,
+    HASH_TEMPLATE,
+    HASH_TEMPLATE_OF_FILE,
     HASH_EXPIRING_OF_VALKEY,
 ];
-/// The latest moment at which a field expires, in milliseconds since 1970: Redis has 46 bits for it, which
-/// last until the year 4199. Valkey has more; a field that expires later there does not expire here.
+/// The latest moment at which a command lets a field expire, in milliseconds since 1970: Redis has 46 bits
+/// for it, which last until the year 4199.
 pub(crate) const FIELD_MOMENT_MS_MAX: u64 = (1 << 46) - 1;
+/// The latest one that files and payloads of Redis may have. Redis: `EB_EXPIRE_TIME_MAX`. Valkey has more; a
+/// field that expires later there does not expire here.
+const STORED_MOMENT_MS_MAX: u64 = (1 << 48) - 1;
 /// The RDB types that [`sorted_set`] reads.
 pub(crate) const SORTED_SET_TYPES: &[u8] =
     &[SORTED_SET, SORTED_SET_TEXT, SORTED_SET_ZIPLIST, SORTED_SET_LISTPACK];
@@ -101,7 +125,15 @@ const UNKNOWN_TYPE: DecodeError = DecodeError::Invalid("Unknown RDB encoding typ
 const INVALID_NODE: DecodeError = DecodeError::Invalid("Quicklist integrity check failed.");
 const ODD_COUNT: DecodeError = DecodeError::Invalid("a collection of pairs has half a pair");
 const NOT_A_MOMENT: DecodeError = DecodeError::Invalid("the moment of a field is not a number");
+const NO_TEMPLATE: DecodeError = DecodeError::Invalid("Invalid hash template ID");
+const WRONG_TEMPLATE: DecodeError = DecodeError::Invalid("values do not match the template of a hash");
+const LATE_MOMENT: DecodeError = DecodeError::Invalid("invalid expireAt time");
+const MOMENT_ORDER: DecodeError = DecodeError::Invalid("fields are not in the order of their moments");
+const INTEGER_ORDER: DecodeError = DecodeError::Invalid("Intset integrity check failed.");
 const NOT_A_SCORE: DecodeError = DecodeError::Invalid("a score is not a number");
+
+/// Decides about a mistake: see [`Source::forgive`].
+type Forgive<'f> = dyn FnMut(DecodeError) -> Result<(), DecodeError> + 'f;
 
 /// Gets an element of a list, or a member of a set.
 pub(crate) type VisitElement<'v> = dyn FnMut(&[u8]) -> Result<(), DecodeError> + 'v;
@@ -124,11 +156,13 @@ pub(crate) fn list(
     let mut count = 0;
     match rdb_type {
         LIST => count = read_elements(source, visit)?,
-        LIST_ZIPLIST => count = visit_elements(Ziplist::new(read(source, &mut string)?)?, visit)?,
+        LIST_ZIPLIST => {
+            count = visit_elements(Ziplist::new(read(source, &mut string)?)?, &mut Err, visit)?;
+        }
         // Redis skips nodes without elements, too.
         LIST_QUICKLIST => {
             for _ in 0..source.length()? {
-                count += visit_elements(Ziplist::new(read(source, &mut string)?)?, visit)?;
+                count += visit_elements(Ziplist::new(read(source, &mut string)?)?, &mut Err, visit)?;
             }
         }
         LIST_QUICKLIST_2 => {
@@ -155,10 +189,17 @@ pub(crate) fn set(
     not_empty(match rdb_type {
         SET => read_elements(source, visit)?,
         SET_INTSET => {
-            let integers = Intset::new(read(source, &mut string)?)?;
-            visit_elements(integers.map(|integer| integer.map(Element::Integer)), visit)?
+            let mut integers = Intset::new(read(source, &mut string)?)?;
+            if integers.clone().any(|integer| integer.is_err()) {
+                source.forgive(INTEGER_ORDER)?;
+                integers = integers.unordered();
+            }
+            visit_elements(integers.map(|integer| integer.map(Element::Integer)), &mut Err, visit)?
         }
-        SET_LISTPACK => visit_elements(Listpack::new(read(source, &mut string)?)?, visit)?,
+        SET_LISTPACK => {
+            let members = Listpack::new(read(source, &mut string)?)?;
+            visit_elements(members, &mut |why| source.forgive(why), visit)?
+        }
         _ => return Err(UNKNOWN_TYPE),
     })
 }
@@ -197,10 +238,17 @@ pub(crate) fn hash(
                 // The moments are in the listpack, too.
                 read_moment(source)?;
             }
-            visit_triples(Listpack::new(read(source, &mut string)?)?, visit)?
+            let fields = Listpack::new(read(source, &mut string)?)?;
+            visit_triples(fields, &mut |why| source.forgive(why), visit)?
         }
-        HASH_ZIPLIST => visit_pairs(Ziplist::new(read(source, &mut string)?)?, visit_elements)?,
-        HASH_LISTPACK => visit_pairs(Listpack::new(read(source, &mut string)?)?, visit_elements)?,
+        HASH_TEMPLATE_LISTPACK | HASH_TEMPLATE_LISTPACK_OF_FILE | HASH_TEMPLATE | HASH_TEMPLATE_OF_FILE => {
+            read_by_template(rdb_type, source, visit)?
+        }
+        HASH_ZIPLIST => visit_pairs(Ziplist::new(read(source, &mut string)?)?, &mut Err, visit_elements)?,
+        HASH_LISTPACK => {
+            let fields = Listpack::new(read(source, &mut string)?)?;
+            visit_pairs(fields, &mut |why| source.forgive(why), visit_elements)?
+        }
         _ => return Err(UNKNOWN_TYPE),
     })
 }
@@ -216,20 +264,34 @@ pub(crate) fn sorted_set(
     visit: &mut VisitScored<'_>,
 ) -> Result<(), DecodeError> {
     let mut string = Vec::new();
+    // Redis looks at none of them before it needs one.
+    let mut has_bad_score = false;
     let visit_elements = &mut |member: Element<'_>, score: Element<'_>| {
         let score = match score {
             Element::Integer(integer) => integer as f64,
-            Element::Text(text) => parse_score(text)?,
+            Element::Text(text) => parse_score(text).unwrap_or_else(|_| {
+                has_bad_score = true;
+                score_at_front(text)
+            }),
         };
         visit(member.text(&mut itoa::Buffer::new()), score)
     };
-    not_empty(match rdb_type {
+    let count = match rdb_type {
         SORTED_SET => read_scored(source, read_score, visit)?,
         SORTED_SET_TEXT => read_scored(source, read_text_score, visit)?,
-        SORTED_SET_ZIPLIST => visit_pairs(Ziplist::new(read(source, &mut string)?)?, visit_elements)?,
-        SORTED_SET_LISTPACK => visit_pairs(Listpack::new(read(source, &mut string)?)?, visit_elements)?,
+        SORTED_SET_ZIPLIST => {
+            visit_pairs(Ziplist::new(read(source, &mut string)?)?, &mut Err, visit_elements)?
+        }
+        SORTED_SET_LISTPACK => {
+            let members = Listpack::new(read(source, &mut string)?)?;
+            visit_pairs(members, &mut |why| source.forgive(why), visit_elements)?
+        }
         _ => return Err(UNKNOWN_TYPE),
-    })
+    };
+    if has_bad_score {
+        source.forgive(NOT_A_SCORE)?;
+    }
+    not_empty(count)
 }
 
 /// Writes a score as [`SORTED_SET`] has it: eight bytes, little-endian.
@@ -267,6 +329,60 @@ fn read_fields(source: &mut dyn Source, visit: &mut VisitField<'_>) -> Result<u6
     Ok(count)
 }
 
+/// Reads a hash whose fields are those of a template; returns their number.
+fn read_by_template(
+    rdb_type: u8,
+    source: &mut dyn Source,
+    visit: &mut VisitField<'_>,
+) -> Result<u64, DecodeError> {
+    let template = match rdb_type {
+        HASH_TEMPLATE_LISTPACK | HASH_TEMPLATE => Some(read_template(source)?),
+        _ => None,
+    };
+    let of_file = |source: &mut dyn Source, number: u64| source.template(number).ok_or(NO_TEMPLATE);
+    let (mut string, mut digits) = (Vec::new(), itoa::Buffer::new());
+    if matches!(rdb_type, HASH_TEMPLATE | HASH_TEMPLATE_OF_FILE) {
+        let fields = match template {
+            Some(template) => template.into(),
+            None => {
+                let number = source.length()?;
+                of_file(source, number)?
+            }
+        };
+        for field in fields.iter() {
+            visit(field, read(source, &mut string)?, None)?;
+        }
+        return Ok(fields.len() as u64);
+    }
+    let mut values = Listpack::new(read(source, &mut string)?)?;
+    let Some(Element::Integer(number)) = values.next().transpose()? else { return Err(WRONG_TEMPLATE) };
+    let fields = match template {
+        Some(template) => template.into(),
+        None => of_file(source, u64::try_from(number).map_err(|_| NO_TEMPLATE)?)?,
+    };
+    for field in fields.iter() {
+        let value = values.next().ok_or(WRONG_TEMPLATE)??;
+        visit(field, value.text(&mut digits), None)?;
+    }
+    if values.next().is_some() { Err(WRONG_TEMPLATE) } else { Ok(fields.len() as u64) }
+}
+
+/// Reads the template that a payload has in front of its values.
+fn read_template(source: &mut dyn Source) -> Result<Template, DecodeError> {
+    match source.length()? {
+        TEMPLATE_PLAIN => read_names(source),
+        TEMPLATE_PACKED => {
+            let (mut string, mut names) = (Vec::new(), Template::new());
+            visit_elements(Listpack::new(read(source, &mut string)?)?, &mut Err, &mut |name| {
+                names.push(name.to_vec());
+                Ok(())
+            })?;
+            if names.is_empty() { Err(WRONG_TEMPLATE) } else { Ok(names) }
+        }
+        _ => Err(WRONG_TEMPLATE),
+    }
+}
+
 /// Reads plain fields with their moments, behind their number; returns that.
 fn read_expiring_fields(
     rdb_type: u8,
@@ -285,9 +401,12 @@ fn read_expiring_fields(
         }
         let at_ms = match source.length()? {
             0 => None,
-            distance => moment(first_ms.saturating_add(distance - 1)),
+            distance => Some(first_ms.saturating_add(distance - 1)),
         };
-        visit(read(source, &mut field)?, read(source, &mut value)?, at_ms)?;
+        if at_ms.is_some_and(|at_ms| at_ms > STORED_MOMENT_MS_MAX) {
+            source.forgive(LATE_MOMENT)?;
+        }
+        visit(read(source, &mut field)?, read(source, &mut value)?, at_ms.and_then(moment))?;
     }
     Ok(count)
 }
@@ -301,26 +420,59 @@ fn read_moment(source: &mut dyn Source) -> Result<u64, DecodeError> {
 /// A moment that is not too far in the future to be one.
 fn moment(at_ms: u64) -> Option<u64> {
     // 0 is the moment at which all fields are there.
-    (at_ms <= FIELD_MOMENT_MS_MAX).then_some(at_ms.max(1))
+    (at_ms <= STORED_MOMENT_MS_MAX).then_some(at_ms.max(1))
 }
 
-/// Visits packed fields, values and moments, of which 0 is none; returns how many fields there are.
+/// Visits packed fields, values and moments, of which 0 is none; returns how many fields there are. Those
+/// that expire come first, in the order of their moments.
 fn visit_triples<'a>(
-    mut elements: impl Iterator<Item = Result<Element<'a>, DecodeError>>,
+    elements: impl Iterator<Item = Result<Element<'a>, DecodeError>>,
+    forgive: &mut Forgive<'_>,
     visit: &mut VisitField<'_>,
 ) -> Result<u64, DecodeError> {
-    let mut count = 0;
-    while let Some(field) = elements.next() {
-        let field = field?;
-        let value = elements.next().ok_or(ODD_COUNT)??;
-        let Element::Integer(at_ms) = elements.next().ok_or(ODD_COUNT)?? else { return Err(NOT_A_MOMENT) };
-        let at_ms = u64::try_from(at_ms).map_err(|_| NOT_A_MOMENT)?;
+    let (mut count, mut last_ms) = (0, Some(0));
+    visit_tuples(elements, forgive, |[field, value, at_ms], forgive| {
+        let at_ms = match at_ms {
+            Element::Integer(0) => None,
+            Element::Integer(at_ms @ 1..) => Some(at_ms as u64),
+            _ => {
+                forgive(NOT_A_MOMENT)?;
+                None
+            }
+        };
+        if at_ms.is_some_and(|at_ms| at_ms > STORED_MOMENT_MS_MAX) {
+            forgive(LATE_MOMENT)?;
+        }
+        if at_ms.is_some() && (last_ms.is_none() || at_ms < last_ms) {
+            forgive(MOMENT_ORDER)?;
+        }
+        last_ms = at_ms;
         let (mut field_digits, mut value_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
-        let at_ms = if at_ms == 0 { None } else { moment(at_ms) };
-        visit(field.text(&mut field_digits), value.text(&mut value_digits), at_ms)?;
         count += 1;
-    }
+        visit(field.text(&mut field_digits), value.text(&mut value_digits), at_ms.and_then(moment))
+    })?;
     Ok(count)
+}
+
+/// Visits packed elements, so many at a time. What is left over, or behind a mistake that is forgiven, is not
+/// visited.
+fn visit_tuples<'a, const N: usize>(
+    mut elements: impl Iterator<Item = Result<Element<'a>, DecodeError>>,
+    forgive: &mut Forgive<'_>,
+    mut visit: impl FnMut([Element<'a>; N], &mut Forgive<'_>) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    loop {
+        let mut tuple = [Element::Integer(0); N];
+        for place in 0..N {
+            tuple[place] = match elements.next() {
+                Some(Ok(element)) => element,
+                Some(Err(why)) => return forgive(why),
+                None if place == 0 => return Ok(()),
+                None => return forgive(ODD_COUNT),
+            };
+        }
+        visit(tuple, forgive)?;
+    }
 }
 
 /// Reads plain members and their scores behind their number; returns that.
@@ -353,7 +505,10 @@ fn read_node(
             visit(element)?;
             Ok(1)
         }
-        NODE_PACKED => visit_elements(Listpack::new(read(source, string)?)?, visit),
+        NODE_PACKED => {
+            let elements = Listpack::new(read(source, string)?)?;
+            visit_elements(elements, &mut |why| source.forgive(why), visit)
+        }
         _ => Err(INVALID_NODE),
     }
 }
@@ -361,28 +516,28 @@ fn read_node(
 /// Visits packed elements; returns how many there are.
 fn visit_elements<'a>(
     elements: impl Iterator<Item = Result<Element<'a>, DecodeError>>,
+    forgive: &mut Forgive<'_>,
     visit: &mut VisitElement<'_>,
 ) -> Result<u64, DecodeError> {
     let mut count = 0;
-    for element in elements {
-        visit(element?.text(&mut itoa::Buffer::new()))?;
+    visit_tuples(elements, forgive, |[element], _| {
         count += 1;
-    }
+        visit(element.text(&mut itoa::Buffer::new()))
+    })?;
     Ok(count)
 }
 
 /// Visits packed elements in pairs; returns how many pairs there are.
 fn visit_pairs<'a>(
-    mut elements: impl Iterator<Item = Result<Element<'a>, DecodeError>>,
+    elements: impl Iterator<Item = Result<Element<'a>, DecodeError>>,
+    forgive: &mut Forgive<'_>,
     visit: &mut dyn FnMut(Element<'a>, Element<'a>) -> Result<(), DecodeError>,
 ) -> Result<u64, DecodeError> {
     let mut count = 0;
-    while let Some(first) = elements.next() {
-        let first = first?;
-        let second = elements.next().ok_or(ODD_COUNT)??;
-        visit(first, second)?;
+    visit_tuples(elements, forgive, |[first, second], _| {
         count += 1;
-    }
+        visit(first, second)
+    })?;
     Ok(count)
 }
 
@@ -407,6 +562,14 @@ fn read_text_score(source: &mut dyn Source) -> Result<f64, DecodeError> {
             parse_score(text)
         }
     }
+}
+
+/// The number at the front of a score that is none, or 0, as the `strtod` of C returns it.
+fn score_at_front(text: &[u8]) -> f64 {
+    /// Longer numbers are not printed.
+    const SCORE_BYTES_MAX: usize = 128;
+    let lengths = (1..=text.len().min(SCORE_BYTES_MAX)).rev();
+    lengths.filter_map(|length| parse_score(&text[..length]).ok()).next().unwrap_or(0.0)
 }
 
 /// Reads a score that Redis has printed.

@@ -12,6 +12,8 @@ mod lzf;
 pub(crate) mod packed;
 pub(crate) mod strings;
 
+use std::ops::RangeInclusive;
+
 use crc::{CRC_64_REDIS, Crc, Table};
 
 pub(crate) use libraries::{LIBRARY, LIBRARY_BEFORE_7, Libraries, encode_libraries};
@@ -39,10 +41,10 @@ pub(crate) const VERSION_WITH_RELEASED: u16 = 14;
 /// The form of a stream with such entries.
 pub(crate) const STREAM_WITH_RELEASED: u8 = 27;
 /// The newest version of Redis that is read: 12 is that of Redis 7.4 to 8.4, 13 of 8.6, 14 of 8.8, 15 of
-/// 8.10. What they brought are types of values, each with a number of its own.
-pub(crate) const VERSION_MAX: u16 = 15;
-/// The version of Valkey 9.0 and 9.1: it has left those in between to Redis.
-pub(crate) const VERSION_OF_VALKEY: u16 = 80;
+/// 8.10, 16 of 8.12. What they brought are types of values, each with a number of its own.
+pub(crate) const VERSION_MAX: u16 = 16;
+/// The versions of Valkey: 80 is that of 9.0 and 9.1, 81 of 9.2. Those in between are left to Redis.
+pub(crate) const VERSIONS_OF_VALKEY: RangeInclusive<u16> = 80..=81;
 
 /// Who wrote a file or a payload. They parted after version 11, and gave the same numbers to different
 /// things.
@@ -59,7 +61,7 @@ impl Author {
     pub(crate) fn of_version(version: u16) -> Option<Author> {
         match version {
             1..=VERSION_MAX => Some(Author::Redis),
-            VERSION_OF_VALKEY => Some(Author::Valkey),
+            _ if VERSIONS_OF_VALKEY.contains(&version) => Some(Author::Valkey),
             _ => None,
         }
     }
@@ -255,10 +257,11 @@ mod tests {
             payload.extend(CHECKSUM.checksum(&payload).to_le_bytes());
             decode(&payload, VALUE_BYTES_MAX)
         };
-        for known in [1, VERSION, VERSION_MAX, VERSION_OF_VALKEY] {
+        let (first, last) = VERSIONS_OF_VALKEY.into_inner();
+        for known in [1, VERSION, VERSION_MAX, first, last] {
             assert_eq!(in_version(known), Ok(b"value".to_vec()), "{known}");
         }
-        for unknown in [0, VERSION_MAX + 1, VERSION_OF_VALKEY - 1, VERSION_OF_VALKEY + 1, u16::MAX] {
+        for unknown in [0, VERSION_MAX + 1, first - 1, last + 1, u16::MAX] {
             assert_eq!(in_version(unknown), Err(DumpError::VersionOrChecksum), "{unknown}");
         }
     }

@@ -4,7 +4,9 @@
 //! place may be a string in another form: one that is an integer of at most 32 bits is kept as such, and one
 //! above twenty bytes is compressed where that makes it shorter.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use super::lzf::{self, Compressor};
 use crate::resp::number::parse_integer;
@@ -109,6 +111,11 @@ pub(crate) struct Decoder<R> {
     pub input: R,
     string_bytes_max: usize,
     compressed: Vec<u8>,
+    /// Whether values are read that are not as they should be.
+    is_lenient: bool,
+    forgiven: Option<&'static str>,
+    /// The templates of hashes that were read, by their numbers.
+    templates: BTreeMap<u64, Arc<Template>>,
 }
 
 /// A length, or the form of the string that is in its place.
@@ -139,7 +146,21 @@ pub trait Source {
     ///
     /// [`DecodeError`]
     fn bytes(&mut self, bytes: &mut [u8]) -> Result<(), DecodeError>;
+
+    /// Decides about a value that can be read and is not as it should be, such as a set with a member twice.
+    /// Redis loads such a value from a file without a look, and only looks closely at what a client restores.
+    ///
+    /// # Errors
+    ///
+    /// The error itself, unless the source is [lenient](Decoder::lenient).
+    fn forgive(&mut self, why: DecodeError) -> Result<(), DecodeError>;
+
+    /// The fields of a template of hashes, which a file has in front of the hashes.
+    fn template(&self, number: u64) -> Option<Arc<Template>>;
 }
+
+/// The fields that several hashes have, in their order.
+pub(crate) type Template = Vec<Vec<u8>>;
 
 impl<R: Read> Source for Decoder<R> {
     fn length(&mut self) -> Result<u64, DecodeError> {
@@ -153,12 +174,58 @@ impl<R: Read> Source for Decoder<R> {
     fn bytes(&mut self, bytes: &mut [u8]) -> Result<(), DecodeError> {
         self.input.read_exact(bytes).map_err(DecodeError::from)
     }
+
+    fn forgive(&mut self, why: DecodeError) -> Result<(), DecodeError> {
+        match why {
+            DecodeError::Invalid(why) if self.is_lenient => {
+                self.forgiven.get_or_insert(why);
+                Ok(())
+            }
+            why => Err(why),
+        }
+    }
+
+    fn template(&self, number: u64) -> Option<Arc<Template>> {
+        self.templates.get(&number).cloned()
+    }
 }
 
 impl<R: Read> Decoder<R> {
     /// A reader of strings of at most `string_bytes_max` bytes each.
     pub(crate) fn new(input: R, string_bytes_max: usize) -> Decoder<R> {
-        Decoder { input, string_bytes_max, compressed: Vec::new() }
+        Decoder {
+            input,
+            string_bytes_max,
+            compressed: Vec::new(),
+            is_lenient: false,
+            forgiven: None,
+            templates: BTreeMap::new(),
+        }
+    }
+
+    /// The same reader, for values as files have them: one that is not as it should be is read as far as it
+    /// has a meaning.
+    pub(crate) fn lenient(self, is_lenient: bool) -> Decoder<R> {
+        Decoder { is_lenient, ..self }
+    }
+
+    /// Takes out what was wrong with the value that was read, if something was.
+    pub(crate) fn take_forgiven(&mut self) -> Option<&'static str> {
+        self.forgiven.take()
+    }
+
+    /// Reads a template of hashes: its number and its fields.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`], also if there is one of this number.
+    pub(crate) fn read_template(&mut self) -> Result<(), DecodeError> {
+        let number = self.length()?;
+        let template = Arc::new(read_names(self)?);
+        match self.templates.insert(number, template) {
+            None => Ok(()),
+            Some(_) => Err(DecodeError::Invalid("Duplicate hash template ID")),
+        }
     }
 
     /// Reads one byte.
@@ -237,6 +304,20 @@ impl<R: Read> Decoder<R> {
             ENCODED => return Ok(Announced::Encoded(first)),
             _ => return Err(DecodeError::Invalid("Unknown length encoding")),
         }))
+    }
+}
+
+/// Reads the fields of a template behind their number.
+pub(super) fn read_names(source: &mut dyn Source) -> Result<Template, DecodeError> {
+    let mut names = Vec::new();
+    for _ in 0..source.length()? {
+        let mut name = Vec::new();
+        source.string(&mut name)?;
+        names.push(name);
+    }
+    match names.is_empty() {
+        true => Err(DecodeError::Invalid("a template of hashes has zero fields")),
+        false => Ok(names),
     }
 }
 

@@ -3,7 +3,9 @@
 //! A log must be an unbroken beginning of all changes, or the server refuses it. It cuts off only what one
 //! interrupted write can leave at the end (`aof-load-truncated`): an incomplete request, or a `MULTI` without
 //! its `EXEC`, if the rest can be read. It keeps the part that it cuts off beside the log. Any other damage
-//! is in the middle, and valid requests may follow it. The server leaves such a log to people.
+//! is in the middle, and valid requests may follow it. The server leaves such a log to people, who may allow
+//! it to cut off damage that is short (`aof-load-corrupt-tail-max-size`): after a failure of the power a file
+//! may end with zeros.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -162,9 +164,10 @@ impl Instance {
         let last = parts.iter().rposition(|(_, bytes)| *bytes > 0);
         let (mut loaded, mut sum, mut base_bytes) = (Loaded::default(), 0, 0);
         let running = self.begin_loading(parts.iter().map(|(_, bytes)| bytes).sum());
-        for (at, (part, _)) in parts.iter().enumerate() {
+        for (at, (part, bytes)) in parts.iter().enumerate() {
             let (part_started, is_base) = (Instant::now(), manifest.base.as_ref() == Some(part));
-            let file = LogFile { place, part, is_last: Some(at) >= last, before: sum, running: &running };
+            let (is_last, bytes, running) = (Some(at) >= last, *bytes, &running);
+            let file = LogFile { place, part, is_last, bytes, before: sum, running };
             let bytes = self.load_part(&file, tx, &mut loaded, replay)?;
             sum += bytes;
             base_bytes += if is_base { bytes } else { 0 };
@@ -240,11 +243,19 @@ impl Instance {
                     return Ok(whole);
                 }
                 Err(Damage::Garbled) => {
+                    let damaged = file.bytes.saturating_sub(whole);
+                    if damaged < self.config.aof_load_corrupt_tail_max_size.get().unsigned_abs() {
+                        file.cut_off_damage(whole)?;
+                        return Ok(whole);
+                    }
                     return Err(format!(
                         "Bad file format reading the append only file {shown}: make a backup of your AOF \
-                         file, then use ./redis-check-aof --fix <filename.manifest>, which cuts off all that \
-                         comes after the damage (in the request at offset {at}, found at offset {})",
-                        reader.offset()
+                         file, then use 'keyfast check-aof --fix <filename.manifest>', which cuts off all \
+                         that comes after the damage (in the request at offset {at}, found at offset {}). \
+                         Alternatively you can set the 'aof-load-corrupt-tail-max-size' configuration option \
+                         to {} and restart the server",
+                        reader.offset(),
+                        damaged + 1
                     ));
                 }
                 Err(Damage::Unreadable(error)) => return Err(unreadable(error)),
@@ -321,6 +332,8 @@ struct LogFile<'a> {
     part: &'a Part,
     /// Whether it is the last file with content.
     is_last: bool,
+    /// The bytes that it has.
+    bytes: u64,
     /// The bytes of the files before it.
     before: u64,
     running: &'a Running<'a>,
@@ -354,7 +367,7 @@ impl LogFile<'_> {
         if !is_wanted {
             return Err(format!(
                 "Unexpected end of file reading the append only file {shown}. You can: 1) Make a backup of \
-                 your AOF file, then use ./redis-check-aof --fix <filename.manifest>. 2) Alternatively you \
+                 your AOF file, then use 'keyfast check-aof --fix <filename.manifest>'. 2) Alternatively you \
                  can set the 'aof-load-truncated' configuration option to yes and restart the server. (What \
                  is whole ends at offset {whole})"
             ));
@@ -364,6 +377,25 @@ impl LogFile<'_> {
         }
         tracing::warn!("!!! Warning: short read while loading the AOF file {shown}!!!");
         tracing::warn!("AOF loaded anyway because aof-load-truncated is enabled");
+        self.cut(whole)
+    }
+
+    /// Cuts off damage at the end that is short enough, and keeps it in a file of its own.
+    fn cut_off_damage(&self, whole: u64) -> Result<(), String> {
+        let shown = self.part.name.escape_ascii();
+        if !self.is_last {
+            return Err(format!("Fatal error: the damaged file {shown} is not the last file"));
+        }
+        tracing::warn!("!!! Warning: corrupt AOF file tail!!!");
+        tracing::warn!(
+            "AOF {shown} loaded anyway because aof-load-corrupt-tail-max-size is enabled (remaining {} bytes)",
+            self.bytes.saturating_sub(whole)
+        );
+        self.cut(whole)
+    }
+
+    fn cut(&self, whole: u64) -> Result<(), String> {
+        let shown = self.part.name.escape_ascii();
         let cut = self.place.cut_off(self.part, whole);
         let kept =
             cut.map_err(|error| format!("Error truncating the AOF file {shown}: {}", reason(&error)))?;

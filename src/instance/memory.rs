@@ -16,9 +16,10 @@ use parking_lot::Mutex;
 
 use super::Instance;
 use crate::allocator::{self, Account, charged};
-use crate::platform::memory::machine_bytes;
+use crate::platform::memory::available_bytes;
 
-/// Without a limit of their own, the replies of long requests may take this part of the machine's memory.
+/// Without a limit of their own, the replies of long requests may take this part of the memory that the
+/// process may have.
 const LONG_REPLIES_PART: usize = 4;
 
 /// When the memory in use reached its peak, as far as the server has looked: each tick, and for INFO.
@@ -118,7 +119,7 @@ impl Instance {
     /// Bytes that the replies of long requests may take together.
     pub fn long_replies_bytes_max(&self) -> usize {
         match self.config.long_requests_memory.size() {
-            0 => machine_bytes() / LONG_REPLIES_PART,
+            0 => available_bytes() / LONG_REPLIES_PART,
             bytes => bytes,
         }
     }

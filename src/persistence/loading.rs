@@ -257,6 +257,7 @@ fn load_items<R: Read>(
             }
             Item::Auxiliary { name, value } => tell(name, value, running),
             Item::Library(code) => library(code),
+            Item::Database(_) => {}
             Item::ModuleData { module } => {
                 tracing::warn!("The RDB file contains data of the module '{module}', which is skipped");
             }

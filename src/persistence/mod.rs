@@ -3,9 +3,10 @@
 //! [`rdb`] is the format of snapshots, and [`aof`] is the log. A [`Job`] is a snapshot that has begun:
 //! everything was locked for a moment, and now it is written, while clients go on. [`Target`] is the file
 //! that it replaces. [`load`] reads one at start. [`Persistence`] knows what was saved and when, and what is
-//! due. Only one snapshot is written at a time.
+//! due. Only one snapshot is written at a time. [`check`] has the programs that check files.
 
 pub(crate) mod aof;
+pub(crate) mod check;
 mod file;
 mod job;
 mod loading;

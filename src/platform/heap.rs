@@ -18,28 +18,59 @@
 /// The library reads these settings from the environment when a program starts. So the program starts once
 /// more, in the same process. A `GLIBC_TUNABLES` of the user takes precedence. If the library or the system
 /// does not support huge pages, nothing happens.
+///
+/// That it was started once more is said by a mark of its own: the library takes `GLIBC_TUNABLES` itself out
+/// of the environment of a program with more rights than its user (file capabilities, set-user-ID), which
+/// therefore is not started again at all. The mark bears the number of the process, so that no process takes
+/// an inherited one for its own, and the name that the system had for it. The system names a process by the
+/// file that it executes; this would be `keyfast` whatever link the user has called, and `pidof redis-server`
+/// would find nothing.
 pub fn restart_with_tuned_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
+        use std::ffi::OsString;
+        use std::os::unix::ffi::{OsStrExt, OsStringExt};
         use std::os::unix::process::CommandExt;
-        use std::process::Command;
+        use std::process::{self, Command};
         use std::{env, fs};
 
         const TUNABLES: &str = "GLIBC_TUNABLES";
         const TUNED: &str = "glibc.malloc.hugetlb=1:glibc.malloc.tcache_count=32";
+        /// It is no parameter: these begin with `KEYFAST_`.
+        const MARK: &str = "_KEYFAST_STARTED_AGAIN";
+        const OWN_NAME: &str = "/proc/self/comm";
+
+        let number = format!("{} ", process::id()).into_bytes();
+        if let Some(name) = env::var_os(MARK).as_deref().and_then(|it| it.as_bytes().strip_prefix(&*number)) {
+            // If the system refuses, the process has another name, and serves all the same.
+            let _ = fs::write(OWN_NAME, name);
+            return;
+        }
         let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-        if !setting.contains("[madvise]") || env::var_os(TUNABLES).is_some() {
+        if !setting.contains("[madvise]")
+            || env::var_os(TUNABLES).is_some()
+            || has_more_rights_than_its_user()
+        {
             return;
         }
         let Ok(program) = env::current_exe() else { return };
+        let name = fs::read(OWN_NAME).unwrap_or_default();
+        let mark = [&*number, name.trim_ascii_end()].concat();
         let mut arguments = env::args_os();
         let mut again = Command::new(program);
         if let Some(name) = arguments.next() {
             again.arg0(name);
         }
         // It returns only if it failed; then the server runs without huge pages.
-        let _ = again.args(arguments).env(TUNABLES, TUNED).exec();
+        let _ = again.args(arguments).env(TUNABLES, TUNED).env(MARK, OsString::from_vec(mark)).exec();
     }
+}
+
+/// Whether the program has rights by its file, so that the C library ignores settings in the environment.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn has_more_rights_than_its_user() -> bool {
+    // SAFETY: the function only reads what the system has put on the stack of the first thread.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// Has the C library put what is freed together at once; called when the program starts.

@@ -35,13 +35,17 @@ pub(crate) fn signals() -> io::Result<Signals> {
     Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
 }
 
-/// Lets the process survive two signals that would end it. Redis ignores SIGHUP, too: a terminal that is
-/// closed, or a tool that has rotated the log, ends no server. Of SIGXFSZ a write above the limit of file
-/// sizes remains an error, which is logged, as on a full disk.
+/// Lets the process survive signals that would end it. Redis ignores SIGHUP, too: a terminal that is closed,
+/// or a tool that has rotated the log, ends no server. It survives SIGUSR2 and SIGALRM, by which it asks its
+/// own threads where they are; here they do nothing. Of SIGXFSZ a write above the limit of file sizes
+/// remains an error, which is logged, as on a full disk.
 pub(crate) fn survive_signals() -> io::Result<()> {
-    // Once a program listens for a signal, the system never takes its default action again.
-    drop(signal(SignalKind::hangup())?);
-    signal(file_size_signal()).map(|_| ())
+    let (asked, watched) = (SignalKind::user_defined2(), SignalKind::alarm());
+    for kind in [SignalKind::hangup(), asked, watched, file_size_signal()] {
+        // Once a program listens for a signal, the system never takes its default action again.
+        drop(signal(kind)?);
+    }
+    Ok(())
 }
 
 impl Signals {

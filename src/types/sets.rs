@@ -524,10 +524,14 @@ fn load(
     limit: Limit,
     value: &mut Vec<u8>,
 ) -> Result<Loaded, DecodeError> {
-    let mut set = NewSet::within(limit);
+    let (mut set, mut has_twice) = (NewSet::within(limit), false);
     collections::set(rdb_type, input, &mut |member| {
-        if set.insert(member) { Ok(()) } else { Err(DecodeError::Invalid("a set has a member twice")) }
+        has_twice |= !set.insert(member);
+        Ok(())
     })?;
+    if has_twice {
+        input.forgive(DecodeError::Invalid("a set has a member twice"))?;
+    }
     let (packed, large) = set.finish();
     value.extend_from_slice(&packed);
     Ok(large.into())

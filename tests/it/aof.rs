@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 
 use crate::client::{Client, request};
 use crate::folder::Folder;
-use crate::server::{Server, wait_until};
+use crate::server::{Server, program, wait_until};
 use crate::tools::{installed, refuse_to_pass_without};
 
 pub(crate) const ALWAYS: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
@@ -320,6 +320,33 @@ fn a_log_that_is_torn_anywhere_comes_back_up_to_there() {
         }
     }
     assert!(refused > all / 2);
+}
+
+/// Who makes backups may read all files of a log, or none: the manifest, too, which says what the others are.
+#[test]
+fn all_files_of_a_log_may_be_read_by_those_whom_the_umask_allows_it() {
+    for (umask, expected) in [("022", 0o644), ("027", 0o640), ("077", 0o600)] {
+        let folder = Folder::new("aof-rights");
+        let mut command = Command::new("sh");
+        command.current_dir(folder.path()).args(["-c", "umask \"$0\"; exec \"$@\"", umask, &program()]);
+        command.args(ALWAYS).args(["--bind", "127.0.0.1", "--port", "0"]);
+        let server = Server::run(&mut command, 0);
+        let mut client = server.client();
+        let rights = || {
+            let mode = |name: &String| {
+                let facts = fs::metadata(folder.file(&format!("appendonlydir/{name}"))).expect("a file");
+                (name.clone(), facts.permissions().mode() & 0o777)
+            };
+            files(&folder).iter().map(mode).collect::<Vec<_>>()
+        };
+        // An earlier manifest may be for its owner alone.
+        let manifest = folder.file("appendonlydir/appendonly.aof.manifest");
+        fs::set_permissions(manifest, fs::Permissions::from_mode(0o600)).unwrap();
+        client.line("BGREWRITEAOF").is_simple("Background append only file rewriting started");
+        wait_for_rewrite(&mut client);
+        let rights = rights();
+        assert!(rights.len() == 3 && rights.iter().all(|(_, mode)| *mode == expected), "{umask}: {rights:?}");
+    }
 }
 
 /// Loads a copy of a log of which the increment has so many bytes.
@@ -892,7 +919,7 @@ fn what_cannot_be_loaded_is_refused_and_left_alone() {
             request(["NOSUCHCOMMAND", "x"]),
             "Unknown command 'NOSUCHCOMMAND' reading the append only file",
         ),
-        (MANIFEST, request(["SHUTDOWN"]), "Command 'SHUTDOWN', which has no place there,"),
+        (MANIFEST, request(["CLIENT", "NOSUCH"]), "Unknown command 'CLIENT' reading the append only file"),
         (MANIFEST, request(["SET", "k"]), "Wrong number of arguments for command 'SET'"),
         (MANIFEST, request(["SELECT", "99"]), "SELECT failed: 'ERR DB index is out of range'"),
         (MANIFEST, b"SET k v\r\n".to_vec(), "Bad file format reading the append only file"),

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use crate::folder::Folder;
 use crate::marks::{self, Mark};
 use crate::server::{PATIENCE, Server, free_port, signal};
 use crate::tools::installed;
@@ -385,11 +386,9 @@ fn the_whole_keyspace_can_be_looked_at() {
     }
     let ran = cli(&server, &["--memkeys", "--pattern", "longest"]);
     assert!(ran.output.contains("\nBiggest string found \"longest\" has "), "{}", ran.output);
-    let folder = std::env::temp_dir().join(format!("keyfast-eval-{}.lua", server.process_id()));
-    fs::write(&folder, "return {KEYS[1], ARGV[1], ARGV[2], #ARGV}").unwrap();
-    let file = folder.to_str().unwrap();
-    cli(&server, &["--eval", file, "k", ",", "a", ","]).printed("k\na\n,\n2\n");
-    fs::remove_file(&folder).unwrap();
+    let folder = Folder::new("eval");
+    let file = folder.write("eval.lua", "return {KEYS[1], ARGV[1], ARGV[2], #ARGV}");
+    cli(&server, &["--eval", &file, "k", ",", "a", ","]).printed("k\na\n,\n2\n");
     cli(&server, &["--eval", "nosuch.lua"])
         .failed("", "Can't open file 'nosuch.lua': No such file or directory\n");
 }
@@ -609,9 +608,8 @@ pub(crate) fn at_terminal(client: &Command, server: &Server, home: &str, argumen
 marked!(also_cli: at_a_terminal_there_are_a_prompt_hints_and_a_history);
 fn at_a_terminal_there_are_a_prompt_hints_and_a_history() {
     let server = Server::start();
-    let home = std::env::temp_dir().join(format!("keyfast-home-{}", server.process_id()));
-    fs::create_dir_all(&home).unwrap();
-    let mut client = at_terminal(&tested(), &server, home.to_str().unwrap(), "");
+    let home = Folder::new("home");
+    let mut client = at_terminal(&tested(), &server, &home.file(""), "");
     let place = format!("127.0.0.1:{}", server.port());
     client.awaits(&format!("{place}> "));
     client.types("set ");
@@ -630,7 +628,6 @@ fn at_a_terminal_there_are_a_prompt_hints_and_a_history() {
     client.awaits("3) (integer) 1\r\n");
     if is_redis_cli() {
         // It goes on to listen, with a prompt of its own.
-        fs::remove_dir_all(&home).unwrap();
         return;
     }
     client.types("\x03");
@@ -646,8 +643,7 @@ fn at_a_terminal_there_are_a_prompt_hints_and_a_history() {
     client.awaits("not connected> ");
     client.types("\x03");
     client.ends_well();
-    let history = fs::read_to_string(home.join(".rediscli_history")).unwrap();
-    fs::remove_dir_all(&home).unwrap();
+    let history = fs::read_to_string(home.file(".rediscli_history")).unwrap();
     let expected = ["set lock token", "select 1", "multi", "discard", "subscribe news", "shutdown nosave"];
     assert_eq!(history.lines().collect::<Vec<_>>(), expected);
 }

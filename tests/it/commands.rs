@@ -187,3 +187,39 @@ fn a_client_that_asks_for_modules_or_a_cluster_learns_that_there_are_none() {
     assert_eq!(replies[0], Reply::Error(disabled.to_owned()));
     assert!(is_redis() || replies[1] == Reply::Array(Vec::new()), "{}", replies[1]);
 }
+
+/// The error is that of any unknown command, and a user may look for a misspelling.
+#[test]
+fn a_command_of_a_module_is_named_in_the_log_once() {
+    let server = Server::start_with(&["--enable-debug-command", "yes"]);
+    let mut client = server.client();
+    for (line, log) in [
+        (
+            "JSON.SET k $ 1",
+            "A client asks for JSON.SET, a command of the module for JSON. Keyfast has no modules",
+        ),
+        ("ft.search i q", "FT.SEARCH, a command of the module for search."),
+        ("BF.ADD k v", "BF.ADD, a command of the module for Bloom filters."),
+        ("VADD k VALUES 1 1 e", "VADD, a command of the module for vector sets."),
+        (
+            "EVAL \"return redis.pcall('TS.ADD', 'k', 1, 1)\" 0",
+            "TS.ADD, a command of the module for time series.",
+        ),
+    ] {
+        for _ in 0..3 {
+            assert!(client.line(line).text().contains("nknown"), "{line}");
+        }
+        server.wait_for_output(log);
+    }
+    // Neither what is misspelt, nor whatever a client invents.
+    for line in ["GTE k", "VALUE k", "JSONSET k", &format!("JSON.{}", "x".repeat(1000))] {
+        client.line(line).text();
+    }
+    (0..1000).for_each(|number| drop(client.line(&format!("json.{number}\x01"))));
+    server.wait_for_output("A client asks for JSON.58\\x01,");
+    client.line("DEBUG LOG over").is_ok();
+    server.wait_for_output("DEBUG LOG: over");
+    let log = server.output();
+    assert_eq!(log.matches("JSON.SET,").count(), 1);
+    assert_eq!(log.matches("A client asks for").count(), 64);
+}

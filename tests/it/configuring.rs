@@ -52,9 +52,9 @@ const STOCK_FILE: &str = include_str!("stock.conf");
 #[test]
 fn a_stock_file_starts_it_as_it_is() {
     let folder = Folder::new("stock");
-    let directories = format!("logfile {0}/log\npidfile {0}/pid\ndaemonize no\n", folder.file(""));
+    let directories = format!("logfile '{0}/log'\npidfile '{0}/pid'\ndaemonize no\n", folder.file(""));
     // The package makes this folder, and `dir` enters it at once; a machine without the package has none.
-    let (installed, own) = ("dir /var/lib/redis\n", format!("dir {}\n", folder.file("")));
+    let (installed, own) = ("dir /var/lib/redis\n", format!("dir '{}'\n", folder.file("")));
     assert!(STOCK_FILE.contains(installed));
     folder.write("redis.conf", &[&STOCK_FILE.replace(installed, &own), &*directories].concat());
     folder.write("log", "");

@@ -171,7 +171,7 @@ fn what_no_interrupted_write_can_have_left_is_refused_with_its_place() {
         ([&multi[..], &set, &request(["EXED"])].concat(), "at offset 42"),
         ([&multi[..], &set, &multi, &set, &exec].concat(), "MULTI within MULTI"),
         ([&multi[..], &request(["SET", "k"])].concat(), "Wrong number of arguments for command 'SET'"),
-        ([&multi[..], &request(["SHUTDOWN"])].concat(), "Command 'SHUTDOWN', which has no place there,"),
+        ([&multi[..], &request(["SHUTDOW"])].concat(), "Unknown command 'SHUTDOW' reading the append only"),
         ([&swallowing[..], &set, &set].concat(), "there is another one in it, at offset 331"),
         (in_unit, "the request at offset 15 says that it is longer than the file"),
         ([&set[..], b"*1\r\n$4\r\nPI", &[0; 5]].concat(), "in the request at offset 27"),

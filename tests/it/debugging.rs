@@ -217,7 +217,7 @@ fn a_log_is_loaded_from_where_it_is_written() {
     ]);
     let mut client = server.client();
     client.line("SET key value").is_ok();
-    client.line(&format!("CONFIG SET dir {}", elsewhere.file(""))).is_ok();
+    client.cmd(["CONFIG", "SET", "dir", &elsewhere.file("")]).is_ok();
     client.line("DEBUG LOADAOF").is_ok();
     client.line("GET key").is("value");
 }

@@ -15,6 +15,7 @@ use redis::{AsyncCommands, ExistenceCheck, SetExpiry};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::timeout;
 
+use crate::open_files::ask_for;
 use crate::server::Server;
 
 const PIPELINE_COMMANDS: usize = 10_000;
@@ -100,6 +101,7 @@ async fn binary_and_large_values<L: Library>(library: L, _server: Server) {
 
 async fn two_hundred_at_once<L: Library>(library: L, server: Server) {
     drop(library);
+    let Some(_files) = ask_for(CONNECTIONS + 10) else { return };
     let port = server.port();
     LocalSet::new().run_until(two_hundred_to::<L>(port)).await;
 }

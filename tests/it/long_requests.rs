@@ -5,6 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use crate::client::{Client, request};
+use crate::open_files::ask_for;
 use crate::server::{Server, wait_until};
 
 /// More clients than there are threads, and a hundred more.
@@ -34,6 +35,7 @@ fn number(client: &mut Client, field: &str) -> usize {
 /// served, by no more threads than before and one for all long requests.
 #[track_caller]
 fn others_are_served_while_all_send(prelude: &[u8], replies: usize, long: &[u8]) {
+    let Some(_files) = ask_for(CLIENTS + 10) else { return };
     let server = start(&["--long-requests-memory", "100gb"]);
     let mut other = server.client();
     let before = threads(&server);

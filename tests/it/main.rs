@@ -1,7 +1,8 @@
 //! Keyfast as its users meet it: through a socket, in one test binary.
 //!
-//! [`server`] starts the real program, in a [`folder`] where it needs files, [`client`] talks to it; every
-//! other module is a subject, and every test in it a conversation. [`marks`] says which of them are also held
+//! [`server`] starts the real program, in a [`folder`] where it needs files, [`client`] talks to it,
+//! [`open_files`] lets tests have many sockets; every other module is a subject, and every test in it a
+//! conversation. [`marks`] says which of them are also held
 //! with a real Redis, or need programs of others.
 
 #[macro_use]
@@ -10,6 +11,8 @@ mod marks;
 mod channels;
 mod client;
 mod folder;
+mod open_files;
+mod preloaded;
 mod server;
 mod tools;
 
@@ -18,6 +21,7 @@ mod aof;
 mod backlog;
 mod bits;
 mod blocking;
+mod checking;
 mod cli;
 mod cli_modes;
 mod clock;
@@ -36,10 +40,12 @@ mod expiry;
 mod exporting;
 mod faults;
 mod fields;
+mod forgiving;
 mod functions;
 mod groups;
 mod hot_keys;
 mod hyperloglog;
+mod image;
 mod instances;
 mod kept;
 mod keys;

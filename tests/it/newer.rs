@@ -29,12 +29,12 @@ fn a_counter_stays_within_its_bounds() {
             ("INCREX n", "[(integer) 9223372036854775807, (integer) 0]"),
             ("INCREX n SATURATE", "[(integer) 9223372036854775807, (integer) 0]"),
             // The step from one end to the other is no integer of 64 bits.
-            (
-                "INCREX n UBOUND -9223372036854775808 SATURATE",
-                "(error) ERR increment or decrement would overflow",
-            ),
-            ("INCREX n LBOUND 2 UBOUND 1", "(error) ERR LBOUND must be less than or equal to UBOUND"),
-            ("INCREX n BYINT 1.5", "(error) ERR value is not an integer or out of range"),
+            ("INCREX n UBOUND -9223372036854775808 SATURATE", "(error) ERR applied increment would overflow"),
+            ("INCREX n LBOUND 2 UBOUND 1", "(error) ERR LBOUND can't be greater than UBOUND"),
+            ("INCREX n BYINT 1.5", "(error) ERR Increment is not an integer or out of range"),
+            ("INCREX n LBOUND x", "(error) ERR LBOUND is not an integer or out of range"),
+            ("INCREX n BYFLOAT 1 UBOUND x", "(error) ERR UBOUND is not a valid float"),
+            ("INCREX n SATURATE SATURATE", "(error) ERR syntax error"),
             ("INCREX n BYINT", "(error) ERR syntax error"),
             ("INCREX n BYINT 1 BYFLOAT 1", "(error) ERR syntax error"),
             ("INCREX n ENX", "(error) ERR ENX flag requires an expiration"),
@@ -46,8 +46,12 @@ fn a_counter_stays_within_its_bounds() {
             ("INCREX f BYFLOAT 9 UBOUND 2.5", "[\"1.75\", \"0\"]"),
             ("INCREX f BYFLOAT 9 UBOUND 2.5 SATURATE", "[\"2.5\", \"0.75\"]"),
             ("INCREX f BYINT 1", "(error) ERR value is not an integer or out of range"),
-            ("INCREX f BYFLOAT inf", "(error) ERR increment would produce NaN or Infinity"),
-            ("INCREX f BYFLOAT x", "(error) ERR value is not a valid float"),
+            ("INCREX f BYFLOAT inf", "(error) ERR BYFLOAT increment cannot be Infinity"),
+            ("INCREX f BYFLOAT x", "(error) ERR Increment is not a valid float"),
+            ("SET i inf", "OK"),
+            ("INCREX i BYFLOAT 1", "(error) ERR value cannot be Infinity"),
+            ("SET i hello", "OK"),
+            ("INCREX i BYFLOAT 1", "(error) ERR value is not a valid float"),
             ("RPUSH list a", "(integer) 1"),
             ("INCREX list", "(error) WRONGTYPE Operation against a key holding the wrong kind of value"),
             // When it expires.
@@ -197,4 +201,91 @@ fn a_client_waits_until_there_are_enough_elements() {
             ("BLMOVEM l m LEFT RIGHT x EXACTLY 1 BULK", "(error) ERR timeout is not a float or out of range"),
         ],
     );
+}
+
+/// A hash whose values stand in a listpack behind the number of a template: 5 and 6 for the template 7.
+const BY_NUMBER: &[u8] = b"\x0d\x0d\0\0\0\x03\0\x07\x01\x05\x01\x06\x01\xff";
+/// The template of the fields `age` and `name`, as a payload has it: packed, or one behind the other.
+const TEMPLATES: [&[u8]; 2] =
+    [b"\0\x12\x12\0\0\0\x02\0\x83age\x04\x84name\x05\xff", b"\x01\x02\x03age\x04name"];
+
+#[test]
+fn hashes_of_a_template_are_plain_hashes_here() {
+    let folder = Folder::new("newer-templates");
+    let hashes = [b"\xf2\x07\x02\x03age\x04name\x20\x01a\x07\x0242\x03ada\x1e\x01b", BY_NUMBER].concat();
+    let file = [b"REDIS0015\xfe\0", &hashes[..], b"\0\x05plain\x01v\xff", &[0; 8]].concat();
+    std::fs::write(folder.file("dump.rdb"), &file).unwrap();
+    let mut client = folder.serve(&[]).into_client();
+    talk(
+        &mut client,
+        &[
+            ("HGETALL a", "[\"age\", \"42\", \"name\", \"ada\"]"),
+            ("HGETALL b", "[\"age\", \"5\", \"name\", \"6\"]"),
+            ("HSET b city x", "(integer) 1"),
+            ("GET plain", "\"v\""),
+        ],
+    );
+    let mut restore = |kind: u8, value: &[&[u8]]| {
+        let payload = [&[kind], &value.concat()[..], &15_u16.to_le_bytes(), &[0; 8]].concat();
+        client.cmd([&b"RESTORE"[..], b"r", b"0", &payload, b"REPLACE"]).reply().to_string()
+    };
+    for template in TEMPLATES {
+        assert_eq!(restore(29, &[template, BY_NUMBER]), "OK");
+        assert_eq!(restore(31, &[template, b"\x015\x016"]), "OK");
+        // A template of a file, fields without values, and values without fields.
+        for (kind, value) in [
+            (30, &[BY_NUMBER][..]),
+            (32, &[b"\x07\x015\x016"]),
+            (29, &[template, b"\x0b\x0b\0\0\0\x02\0\x07\x01\x05\x01\xff"]),
+            (29, &[template, b"\x0f\x0f\0\0\0\x04\0\x07\x01\x05\x01\x06\x01\x06\x01\xff"]),
+            (29, &[template, b"\x07\x07\0\0\0\0\0\xff"]),
+            (29, &[template, b"\x0e\x0e\0\0\0\x03\0\x81x\x02\x05\x01\x06\x01\xff"]),
+            (31, &[b"\x01\0", b""]),
+            (31, &[b"\x02\x01", b"\x01f\x015"]),
+            (31, &[b"\x01\x02\x01f\x01f", b"\x015\x016"]),
+            (31, &[template, b"\x015"]),
+        ] {
+            assert_eq!(restore(kind, value), "(error) ERR Bad data format", "{kind} {value:?}");
+        }
+    }
+    talk(&mut client, &[("HGETALL r", "[\"age\", \"5\", \"name\", \"6\"]")]);
+}
+
+#[test]
+fn files_of_newer_servers_are_loaded_or_named() {
+    let folder = Folder::new("newer-files");
+    let path = folder.file("dump.rdb");
+    for signature in ["REDIS0013", "REDIS0016", "VALKEY080", "VALKEY081"] {
+        std::fs::write(&path, [signature.as_bytes(), b"\xfe\0\0\x01k\x01v\xff", &[0; 8]].concat()).unwrap();
+        folder.serve(&[]).client().line("GET k").is("v");
+    }
+    let redis = |content: &[u8]| [&b"REDIS0016\xfe\0"[..], content, b"\xff", &[0; 8]].concat();
+    let envelope = |head: [u8; 4]| [&b"VKCS"[..], &head, b"\x04\x22\x4d\x18 and more"].concat();
+    for (file, why) in [
+        (redis(b"\x21\x01k\0"), "key 'k' in database 0 is a bitmap of Redis 8.12, which is not supported"),
+        (redis(b"\x1c\x01k\0"), "key 'k' in database 0 is an array, which is not supported"),
+        (redis(b"\x20\x01k\x05\x011"), "Invalid hash template ID"),
+        (redis(b"\xf2\x05\0"), "a template of hashes has zero fields"),
+        (redis(b"\xf2\x05\x01\x01f\xf2\x05\x01\x01f"), "Duplicate hash template ID"),
+        (redis(b"\xf2\x05\xbf"), "Unknown length encoding"),
+        (
+            b"VALKEY081\xfe\0\x17\x01k\0".to_vec(),
+            "key 'k' in database 0 is a hash of paths, which is not supp",
+        ),
+        (
+            envelope([1, 1, 1, 0]),
+            "compressed as a whole with LZ4, as Valkey 9.2 can do it; Keyfast reads it when",
+        ),
+        (envelope([1, 2, 0, 0]), "'tail -c +9 FILE | zstd -d > NEW'"),
+        (envelope([1, 9, 0, 0]), "compressed as a whole by an unknown codec (9)"),
+        (envelope([2, 1, 0, 0]), "compressed as a whole in an unknown version (2)"),
+        (envelope([1, 1, 1, 1]), "the file is a compressed stream for a replica, not a snapshot"),
+        (b"VKCS\x01".to_vec(), "Unexpected EOF reading RDB file"),
+    ] {
+        std::fs::write(&path, &file).unwrap();
+        let text = crate::damage::refused(folder.command().args(["--port", "0", "--bind", "127.0.0.1"]));
+        assert!(text.contains(why), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert_eq!(std::fs::read(&path).unwrap(), file);
+    }
 }

@@ -20,7 +20,6 @@ const VALKEY_ALIASES: [&str; 2] = ["commandlog-execution-slower-than", "commandl
 
 /// Parameters of Redis that Keyfast does not have, and why.
 const LEFT_OUT: &[(&str, &str)] = &[
-    ("aof-load-corrupt-tail-max-size", "Keyfast never takes damage for the end of a log"),
     ("cluster-slot-stats-enabled", "There is no CLUSTER SLOT-STATS to turn on"),
     ("key-memory-histograms", "INFO has no histograms of the memory of keys"),
     ("locale-collate", "SORT ALPHA compares bytes"),

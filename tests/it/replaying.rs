@@ -9,11 +9,15 @@ use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
+use keyfast::internals::commands::all;
+use keyfast::internals::commands::facts::Command;
 
 use crate::aof::{ALWAYS, State, check, increment, load, serve, state};
-use crate::client::{Client, Reply, request};
+use crate::client::{Client, Reply, request, words};
 use crate::folder::Folder;
-use crate::server::{Server, wait_until};
+use crate::newer::talk;
+use crate::server::{Server, is_redis, wait_until};
+use crate::table::Facts;
 
 /// The length up to which a value is logged as a whole.
 const LONG: usize = 4096;
@@ -375,4 +379,97 @@ fn what_was_not_on_the_disk_when_the_power_failed_is_missing_by_whole_units() {
         let left = fs::metadata(&path).unwrap().len();
         assert!(left >= *whole && left <= length as u64);
     }
+}
+
+/// A server that has loaded a log of these requests, with one behind them.
+fn loaded(test: &str, requests: &[Vec<u8>]) -> (Folder, Server) {
+    let folder = Folder::new(test);
+    fs::create_dir(folder.path().join("appendonlydir")).unwrap();
+    folder.write("appendonlydir/appendonly.aof.manifest", "file appendonly.aof.1.incr.aof seq 1 type i\n");
+    let (begin, end) = (request(["SELECT", "0"]), [request(["SELECT", "0"]), request(["SET", "after", "1"])]);
+    fs::write(increment(&folder, 1), [&begin[..], &requests.concat(), &end.concat()].concat()).unwrap();
+    let server = serve(&folder, &[]);
+    server.client().line("GET after").is("1");
+    (folder, server)
+}
+
+/// A request of a command, with as many arguments as it needs.
+fn shortest(command: &Command) -> Vec<u8> {
+    let name = command.name.split('|').map(str::to_uppercase);
+    let arguments = usize::try_from(command.arity.number().abs()).unwrap();
+    request(name.chain(std::iter::repeat("k".to_owned())).take(arguments).collect::<Vec<_>>())
+}
+
+marked!(also_redis: a_log_may_have_any_command);
+fn a_log_may_have_any_command() {
+    let facts = Facts::read();
+    let mut requests = vec![request(["SET", "k", "v"])];
+    for command in all().flat_map(|command| std::iter::once(command).chain(command.subcommands)) {
+        let is_unit = ["multi", "exec", "discard", "select"].contains(&command.name);
+        let is_known = !is_redis() || facts.redis.contains_key(command.name);
+        if is_unit || !is_known || !command.subcommands.is_empty() {
+            continue;
+        }
+        requests.push(shortest(command));
+        // Of its examples those that do not end a real server.
+        let lines = command.example.iter().map(|(line, _)| words(line)).filter(|_| !is_redis());
+        requests.extend(lines.filter(|words| words[0] != "MULTI" && words[0] != "SELECT").map(request));
+    }
+    assert!(requests.len() > 300);
+    drop(loaded("replaying-all", &requests));
+}
+
+marked!(also_redis: requests_of_a_log_do_what_they_do_in_redis);
+fn requests_of_a_log_do_what_they_do_in_redis() {
+    let digest = "c9d07944a0a61800364dcc8a2cb8f35fc83c6d3e";
+    let lines = [
+        // Up to 6.2 Redis logged these.
+        "SCRIPT LOAD \"return redis.call('SET','s','1')\"",
+        &format!("EVALSHA {digest} 0"),
+        "script flush",
+        &format!("EVALSHA {digest} 0"),
+        "FUNCTION LOAD \"#!lua name=a\nno function\"",
+        "FUNCTION RESTORE damaged",
+        "RPUSH list a b c",
+        "BLPOP list nothing 0",
+        "BLPOP nothing 0",
+        "XREAD BLOCK 0 STREAMS nothing $",
+        "LPUSH s wrong",
+        "CLIENT SETNAME me",
+        "SUBSCRIBE channel",
+        "PUBLISH channel message",
+        "WAIT 1 0",
+        "AUTH stranger nothing",
+        "SHUTDOWN",
+        "PING",
+        "SELECT 3",
+        "SET in-three 1",
+        "RESET",
+        "SET in-zero 1",
+    ];
+    let requests: Vec<Vec<u8>> = lines.iter().map(|line| request(words(line))).collect();
+    let (_folder, server) = loaded("replaying-others", &requests);
+    talk(
+        &mut server.client(),
+        &[
+            ("GET s", "\"1\""),
+            ("LRANGE list 0 -1", "[\"b\", \"c\"]"),
+            ("RPUSH nothing x", "(integer) 1"),
+            ("LRANGE nothing 0 -1", "[\"x\"]"),
+            ("GET in-zero", "\"1\""),
+            (&format!("SCRIPT EXISTS {digest}"), "[(integer) 0]"),
+            ("FUNCTION LIST", "[]"),
+            ("SELECT 3", "OK"),
+            ("KEYS *", "[\"in-three\"]"),
+        ],
+    );
+}
+
+#[test]
+fn what_has_no_effect_in_a_log_is_named_once() {
+    let requests =
+        [["CONFIG", "SET", "maxmemory", "1mb"], ["CONFIG", "SET", "maxmemory", "2mb"]].map(request);
+    let (_folder, server) = loaded("replaying-named", &requests);
+    talk(&mut server.client(), &[("CONFIG GET maxmemory", "[\"maxmemory\", \"0\"]")]);
+    assert_eq!(server.output().matches("CONFIG SET was left out, as it has no effect there").count(), 1);
 }

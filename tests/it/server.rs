@@ -19,6 +19,7 @@ use nix::unistd::Pid;
 use crate::client::Client;
 use crate::folder::Folder;
 use crate::marks::{self, Mark};
+use crate::open_files;
 use crate::tools::installed;
 
 /// How long anything may take that should be done at once, on a machine that is busy with other things.
@@ -127,6 +128,7 @@ impl Server {
 
     /// What a command runs, on this port, or for 0 on the one that it announces.
     pub(crate) fn run(command: &mut Command, port: u16) -> Server {
+        open_files::raise_limit();
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the server's program starts");
         let output = Arc::new(Output::default());

@@ -2,8 +2,11 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 use std::time::Instant;
+
+use nix::sys::signal::Signal;
 
 use crate::client::{Client, request};
 use crate::marks::{self, Mark};
@@ -129,6 +132,20 @@ fn a_signal_ends_it_soon_and_nothing_is_left_unanswered() {
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         assert!(server.output().contains("ready to exit"));
     }
+}
+
+marked!(also_redis: signals_that_mean_nothing_to_it_end_no_server);
+fn signals_that_mean_nothing_to_it_end_no_server() {
+    let mut server = Server::start();
+    let mut client = server.client();
+    for signal in ["HUP", "PIPE", "USR2", "ALRM", "CHLD", "CONT", "URG", "WINCH"] {
+        server.signal(signal);
+        client.line("PING").is_simple("PONG");
+        server.client().line("PING").is_simple("PONG");
+    }
+    // What Redis leaves to the system ends it.
+    server.signal("USR1");
+    assert_eq!(server.wait_for_end().signal(), Some(Signal::SIGUSR1 as i32));
 }
 
 #[test]

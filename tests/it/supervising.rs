@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use crate::client::Client;
 use crate::folder::{Folder, wait_for_text};
+use crate::preloaded::Preloaded;
 use crate::server::{PATIENCE, Server, free_port, signal};
 
 const ANYWHERE: [&str; 4] = ["--bind", "127.0.0.1", "--port", "0"];
@@ -106,7 +108,7 @@ fn the_title_of_the_process_is_that_of_the_template() {
 #[test]
 fn a_short_command_line_has_a_whole_title_and_keeps_the_environment() {
     let folder = Folder::new("short");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_keyfast"), folder.file("kf")).unwrap();
+    symlink(env!("CARGO_BIN_EXE_keyfast"), folder.file("kf")).unwrap();
     let notified = folder.file("notify");
     let systemd = UnixDatagram::bind(&notified).unwrap();
     let mut command = Command::new("./kf");
@@ -120,6 +122,33 @@ fn a_short_command_line_has_a_whole_title_and_keeps_the_environment() {
     let mut message = [0; 100];
     let bytes = systemd.recv(&mut message).expect("the variable is as it was");
     assert!(message[..bytes].starts_with(b"STATUS="));
+}
+
+/// `pidof redis-server` goes by it, and the health checks of many compose files go by that. The program
+/// starts itself once more where the system has huge pages for it, and is the same process then.
+#[test]
+fn the_process_has_the_name_by_which_it_was_started() {
+    let folder = Folder::new("named");
+    for name in ["keyfast", "redis-server", "valkey-server", "a name"] {
+        symlink(env!("CARGO_BIN_EXE_keyfast"), folder.file(name)).unwrap();
+        let mut command = Command::new(folder.file(name));
+        let server = Server::run(command.current_dir(folder.path()).args(ANYWHERE), 0);
+        let shown = fs::read_to_string(format!("/proc/{}/comm", server.process_id())).expect("a process");
+        assert_eq!(shown, format!("{name}\n"));
+    }
+}
+
+/// The C library does so if the program has rights by its file (`setcap`). Here a library does so that is
+/// loaded before.
+#[test]
+fn a_program_whose_settings_are_taken_from_it_starts_no_more_than_once_more() {
+    let folder = Folder::new("settings");
+    let code = "#include <stdlib.h>\n__attribute__((constructor)) \
+                static void forget(void) { unsetenv(\"GLIBC_TUNABLES\"); }\n";
+    let library = Preloaded::compile("settings", code);
+    let mut command = folder.command();
+    let server = Server::run(library.preload(&mut command).env_remove("GLIBC_TUNABLES").args(ANYWHERE), 0);
+    server.client().line("PING").is_simple("PONG");
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use std::fs;
 use std::io::ErrorKind;
 
+use crate::allocator::{COUNTS_NOTHING, is_counting};
 use crate::config::rewrite::{FILE_BYTES_MAX, rewrite as rewritten};
 use crate::config::{Changes, Checked, Config, Parameter, is_known, is_secret, parameters};
-use crate::files;
+use crate::files::{self, Rights};
 use crate::glob::Pattern;
 use crate::instance::Instance;
 use crate::remote::without_password;
@@ -161,6 +162,9 @@ fn apply(instance: &Instance, names: &[Named<'_>], had_log: bool) -> Result<()> 
         tracing::warn!("{why}");
         return Err(refuse(&name.shown(), "Unable to turn on AOF. Check server logs."));
     }
+    if let Some(name) = first_of(&["maxmemory"]).filter(|_| config.maxmemory.size() > 0 && !is_counting()) {
+        return Err(refuse(&name.shown(), COUNTS_NOTHING));
+    }
     let clients_max = config.maxclients.get();
     instance.apply_config();
     let possible = config.maxclients.get();
@@ -304,7 +308,7 @@ pub(in crate::commands) fn rewrite_file(instance: &Instance, writes_all: bool) -
         if new.len() > FILE_BYTES_MAX {
             return Err(ErrorKind::FileTooLarge.into());
         }
-        files::replace(path, &new)
+        files::replace(path, &new, Rights::Kept)
     });
     written.map_err(|error| {
         let reason = files::reason(&error);

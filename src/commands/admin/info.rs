@@ -14,7 +14,7 @@ use crate::config::{EVICTION_POLICIES, print_percentile};
 use crate::instance::Instance;
 use crate::keyspace::Totals;
 use crate::persistence::LoadReport;
-use crate::platform::memory::machine_bytes;
+use crate::platform::memory::available_bytes;
 use crate::platform::{processor, system};
 use crate::pubsub::ChannelKind;
 use crate::resp::{Reply, Request};
@@ -301,6 +301,7 @@ fn clients(section: &mut Section, view: &View<'_>) {
     section.field("long_requests_waiting", long.waiting);
     section.field("long_requests_running", long.running);
     section.field("long_requests_reply_bytes", long.reply_bytes);
+    section.field("long_requests_reply_bytes_max", view.instance.long_replies_bytes_max());
     section.field("long_requests_refused", long.refused);
 }
 
@@ -325,7 +326,7 @@ fn memory(section: &mut Section, view: &View<'_>) {
     section.field("allocator_active", memory.used);
     section.field("allocator_resident", memory.resident);
     section.field("allocator_muzzy", 0);
-    section.bytes("total_system_memory", machine_bytes());
+    section.bytes("total_system_memory", available_bytes());
     scripts(section, view);
     section.bytes("maxmemory", config.maxmemory.size());
     section.field("maxmemory_policy", EVICTION_POLICIES[config.maxmemory_policy.get()]);

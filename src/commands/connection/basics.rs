@@ -279,7 +279,7 @@ const RESET: Command = Command {
         .and(Flags::FAST)
         .and(Flags::NO_AUTH)
         .and(Flags::ALLOW_BUSY),
-    traits: Traits::AT_ONCE.and(Traits::LISTENING).and(Traits::NEVER_STRUCK),
+    traits: Traits::AT_ONCE.and(Traits::LISTENING).and(Traits::NEVER_STRUCK).and(Traits::LOGGED),
     summary: "Resets the connection to the state of a new one.",
     since: "6.2.0",
     complexity: "O(1)",

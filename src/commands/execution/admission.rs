@@ -15,7 +15,8 @@ use super::placing::{Home, place};
 use super::room::{Room, make_room};
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{Registered, queued, resolve};
-use crate::commands::facts::{Flags, Result, Run, Scope, Traits};
+use crate::commands::facts::{Flags, Result, Scope, Traits};
+use crate::commands::unsupported;
 
 /// A request that is to be judged.
 struct Asked<'a> {
@@ -48,8 +49,6 @@ enum Check {
     Arity,
     /// Scripts may not call it.
     Noscript,
-    /// A log has no place for it.
-    Home,
     /// The client has not authenticated, or its user may not do that.
     Permission,
     /// It makes no sense in a transaction.
@@ -77,7 +76,7 @@ enum When {
     Rarely,
 }
 
-const CHECKS: usize = 12;
+const CHECKS: usize = 11;
 
 /// All checks, in the order in which they are made, which is that of Redis, with the origins that each
 /// applies to.
@@ -87,7 +86,6 @@ const TABLE: [(Check, When, &[Origin]); CHECKS] = {
     [
         (Check::Arity, Always, &[Request, Queue, Script, Replay]),
         (Check::Noscript, Always, &[Script]),
-        (Check::Home, Always, &[Replay]),
         (Check::Permission, Always, &[Request, Queue, Transaction, Script]),
         (Check::Queueing, Rarely, &[Queue]),
         (Check::Memory, Rarely, &[Request, Queue]),
@@ -118,7 +116,7 @@ const fn is_made(at: usize, origin: Origin, when: When) -> bool {
 /// a lock by a script.
 macro_rules! judge {
     ($asked:expr, $origin:expr, $when:expr) => {
-        judge!($asked, $origin, $when, 0 1 2 3 4 5 6 7 8 9 10 11)
+        judge!($asked, $origin, $when, 0 1 2 3 4 5 6 7 8 9 10)
     };
     ($asked:expr, $origin:expr, $when:expr, $($at:literal)+) => {{
         const { assert!([$($at),+].len() == CHECKS, "all checks are made") };
@@ -145,7 +143,7 @@ pub(crate) fn admit(
     if session.replies == Replies::SkipNext {
         session.replies = Replies::SkipThis;
     }
-    let Some(registered) = found else { return Err(unknown(session, request)) };
+    let Some(registered) = found else { return Err(unknown(instance, session, request)) };
     let registered = resolve(registered, request)?;
     session.last_command = registered.command.name;
     let origin = Origin::of(session);
@@ -223,7 +221,6 @@ impl Asked<'_> {
             Check::Arity => Err(self.wrong_arity()),
             Check::Noscript if !command.flags.contains(Flags::NOSCRIPT) => Ok(()),
             Check::Noscript => Err(Error::fixed("ERR This Redis command is not allowed from script")),
-            Check::Home => self.check_place(),
             Check::Permission if self.session.is_authenticated && self.session.user.is_unrestricted() => {
                 Ok(())
             }
@@ -253,20 +250,6 @@ impl Asked<'_> {
             )),
             _ => Error::wrong_arity(self.registered.command.name),
         }
-    }
-
-    /// A log holds commands that change data. It may hold commands that only read, which other programs
-    /// write.
-    fn check_place(&self) -> Result<()> {
-        let command = self.registered.command;
-        if command.replicates()
-            || matches!(command.run, Run::Read(_))
-            || command.traits.contains(Traits::LOGGED)
-        {
-            return Ok(());
-        }
-        let name = self.request.name().escape_ascii();
-        Err(Error::text(format!("Command '{name}', which has no place there,")))
     }
 
     /// Makes room before a command that may need it. Refuses a command that needs memory where there is none,
@@ -357,7 +340,8 @@ pub(crate) fn does_any(
 /// An unknown command. A browser that a web page has tricked into talking to the server sends `POST` or
 /// `Host:`. Its connection is closed without a reply, before its next bytes could be read as commands.
 #[cold]
-fn unknown(session: &mut Session, request: Request<'_>) -> Error {
+fn unknown(instance: &Instance, session: &mut Session, request: Request<'_>) -> Error {
+    unsupported::report_module(instance, request);
     if [&b"post"[..], b"host:"].iter().any(|name| request.name().eq_ignore_ascii_case(name)) {
         tracing::warn!(
             "Possible SECURITY ATTACK detected. It looks like somebody is sending POST or Host: commands to \

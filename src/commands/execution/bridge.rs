@@ -21,6 +21,7 @@ use super::traces::{Measures, charge, error_bytes, is_brief, is_thorough, show};
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{Registered, find, resolve};
 use crate::commands::facts::{Context, Result};
+use crate::commands::unsupported;
 
 /// The server, as one script sees it.
 pub(in crate::commands) struct Bridge<'a, 'k> {
@@ -128,7 +129,10 @@ impl<'a, 'k> Bridge<'a, 'k> {
     /// The command of a request, if a script may call it.
     fn admit(&mut self, request: Request<'_>) -> Result<&'static Registered> {
         let unknown = || Error::fixed("ERR Unknown Redis command called from script");
-        let registered = find(&self.instance.names, request.name()).ok_or_else(unknown)?;
+        let Some(registered) = find(&self.instance.names, request.name()) else {
+            unsupported::report_module(self.instance, request);
+            return Err(unknown());
+        };
         let registered = resolve(registered, request).map_err(|_| unknown())?;
         if let Err(refusal) = admit_call(self.instance, self.session, registered, request, &self.limits) {
             let rejected = Usage { rejected: 1, ..Usage::default() };

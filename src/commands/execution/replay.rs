@@ -1,5 +1,10 @@
 //! Replays a log, in the same way in which requests of clients run.
+//!
+//! Redis executes whatever command a log has, and goes on where it fails. So a log may have any command here.
+//! Those that change nothing on which later requests build are left out: to administer a server is not for
+//! its log, and a client that listens or waits is not there. The server's log names each of them once.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
@@ -15,7 +20,7 @@ use super::run::run;
 use crate::commands::catalog;
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{find, own_names, resolve};
-use crate::commands::facts::{Command, Scope, Traits};
+use crate::commands::facts::{Command, Run, Scope, Traits};
 
 /// Loads the log, if there is one, and begins to write it. Called before there are clients.
 ///
@@ -42,6 +47,8 @@ struct Replayer<'a> {
     /// Whether the caller has the turn of scripts.
     has_turn: bool,
     out: Vec<u8>,
+    /// The commands that were left out.
+    left_out: BTreeSet<&'static str>,
 }
 
 impl Replayer<'_> {
@@ -51,10 +58,10 @@ impl Replayer<'_> {
         // Users were allowed to do what the log holds, even if they may not do it now.
         let everybody = Users::new(catalog());
         let session = Session::new(registration.client.clone(), &everybody);
-        Replayer { instance, session, has_turn, out: Vec::new() }
+        Replayer { instance, session, has_turn, out: Vec::new(), left_out: BTreeSet::new() }
     }
 
-    /// The command of a request, if it may be in a log.
+    /// The command of a request, if there is one and it has enough arguments.
     fn find(&self, request: Request<'_>) -> Result<&'static Command, String> {
         let found =
             find(own_names(), request.name()).and_then(|registered| resolve(registered, request).ok());
@@ -82,7 +89,16 @@ impl Replay for Replayer<'_> {
         fence: Option<u64>,
     ) -> Result<(), String> {
         let command = self.find(request)?;
-        let Replayer { instance, session, has_turn, out } = self;
+        if !has_effect(command) {
+            if self.left_out.insert(command.name) {
+                let name = command.name.replace('|', " ").to_uppercase();
+                tracing::warn!("While the log was replayed: {name} was left out, as it has no effect there");
+            }
+            return Ok(());
+        }
+        let Replayer { instance, session, has_turn, out, .. } = self;
+        // There is no client that could wait.
+        session.may_not_wait = matches!(command.run, Run::Block(_));
         let _turn = match command.scope {
             Scope::Script => {
                 session.began = Instant::now();
@@ -105,9 +121,10 @@ impl Replay for Replayer<'_> {
         match result {
             Ok(_) => Ok(()),
             Err(error) => {
-                let why = format!("{} failed: '{}'", shown(request), error.as_bytes().escape_ascii());
-                // The next requests need a database, or functions, that do not exist.
+                let mut why = format!("{} failed: '{}'", shown(request), error.as_bytes().escape_ascii());
+                // The next requests would change another database.
                 if command.traits.contains(Traits::PROVIDES) {
+                    why.push_str(" (the parameter 'databases' may have to be larger)");
                     return Err(why);
                 }
                 // The server that logged it may have done a part of it. That part is done again now.
@@ -116,6 +133,12 @@ impl Replay for Replayer<'_> {
             }
         }
     }
+}
+
+/// Whether a command changes, or may read, something in a log.
+fn has_effect(command: &Command) -> bool {
+    let reads = matches!(command.run, Run::Read(_));
+    command.replicates() || reads || command.traits.contains(Traits::LOGGED)
 }
 
 /// A request as a log line names it: with the first line of a library that it loads.

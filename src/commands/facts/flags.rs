@@ -50,9 +50,9 @@ flag_set! {
     AT_ONCE = "at-once",
     /// Allowed while the client listens to channels and speaks RESP2.
     LISTENING = "listening",
-    /// A log may hold it, although it changes no data.
+    /// It has an effect in a log, although it changes no data: later requests of the log build on it.
     LOGGED = "logged",
-    /// Later requests of a log need what it provides: the replay ends where it fails.
+    /// Later requests of a log need the database that it provides: the replay ends where it fails.
     PROVIDES = "provides",
     /// Changes the client or the libraries in a way that its next run would meet. A transaction over a store
     /// may run again, so it does not take such a command.

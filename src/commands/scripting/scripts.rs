@@ -15,7 +15,7 @@ use crate::commands::execution::traces::show_always;
 use crate::commands::facts::lookup::find;
 use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Code, Command, Context, Flags, Group, KeyFlags, KeySpec,
-    Result, Run, Scope,
+    Result, Run, Scope, Traits,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[EVAL, EVALSHA, EVALSHA_RO, EVAL_RO, SCRIPT];
@@ -211,6 +211,7 @@ const SCRIPT_LOAD: Command = Command {
     arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.and(Flags::STALE),
     scope: Scope::Script,
+    traits: Traits::LOGGED,
     summary: "Caches a script without running it, and returns its SHA-1.",
     since: "2.6.0",
     complexity: "O(N) with N being the length in bytes of the script body.",
@@ -281,6 +282,7 @@ const SCRIPT_FLUSH: Command = Command {
     arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT,
     scope: Scope::Script,
+    traits: Traits::LOGGED,
     summary: "Removes all scripts from the cache.",
     since: "2.6.0",
     complexity: "O(N) with N being the number of scripts in cache",

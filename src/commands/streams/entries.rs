@@ -157,7 +157,8 @@ const XLEN: Command = Command {
 };
 
 fn xlen(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.count(tx.get::<Stream>(request.at(1))?.map_or(0, Ledger::len)))
+    let length = tx.get::<Stream>(request.at(1))?.map_or(0, Ledger::length);
+    Ok(reply.integer(length as i64))
 }
 
 const XRANGE: Command = Command {
@@ -318,7 +319,7 @@ fn xsetid(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
                 "ERR The ID specified in XSETID is smaller than the target stream top item",
             ));
         }
-        if added.is_some_and(|added| added < stream.len() as u64) {
+        if added.is_some_and(|added| added < stream.length()) {
             return Err(Error::fixed(
                 "ERR The entries_added specified in XSETID is smaller than the target stream length",
             ));

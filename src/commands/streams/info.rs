@@ -192,7 +192,7 @@ fn describe(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
         let none = Producers::default();
         let producers = stream.producers().unwrap_or(&none);
         parts.map(if count.is_some() { 15 } else { 16 });
-        number(parts, "length", stream.len() as i64);
+        number(parts, "length", stream.length() as i64);
         number(parts, "radix-tree-keys", stream.listpacks_count() as i64);
         number(parts, "radix-tree-nodes", stream.radix_nodes() as i64);
         for (key, id) in

@@ -91,7 +91,7 @@ impl<'a> Wishes<'a> {
                 _ if is_word(option, "byfloat") && is_free => wishes.amount = Amount::Float(options.value()?),
                 _ if is_word(option, "lbound") => wishes.lower = Some(options.value()?),
                 _ if is_word(option, "ubound") => wishes.upper = Some(options.value()?),
-                _ if is_word(option, "saturate") => wishes.saturates = true,
+                _ if is_word(option, "saturate") && !wishes.saturates => wishes.saturates = true,
                 _ if is_word(option, "enx") => wishes.keeps_expiry = true,
                 _ if is_word(option, "persist") && matches!(wishes.expires, Expires::Never) => {
                     wishes.persists = true;
@@ -123,8 +123,16 @@ impl<'a> Wishes<'a> {
     }
 }
 
-fn wrong_bounds() -> Error {
-    Error::fixed("ERR LBOUND must be less than or equal to UBOUND")
+const WRONG_BOUNDS: Error = Error::fixed("ERR LBOUND can't be greater than UBOUND");
+
+/// An integer among the arguments, which an error names.
+fn integer(name: &str, text: &[u8]) -> Result<i64> {
+    args::integer(text).map_err(|_| Error::text(format!("ERR {name} is not an integer or out of range")))
+}
+
+/// A number among the arguments, which an error names.
+fn float(name: &str, text: &[u8]) -> Result<LongDouble> {
+    LongDouble::parse(text).ok_or_else(|| Error::text(format!("ERR {name} is not a valid float")))
 }
 
 fn increx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
@@ -133,7 +141,7 @@ fn increx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     let expiry = wishes.expiry(tx, key)?;
     match wishes.amount {
         Amount::One => add_integer(tx, key, 1, &wishes, expiry, reply),
-        Amount::Integer(text) => add_integer(tx, key, args::integer(text)?, &wishes, expiry, reply),
+        Amount::Integer(text) => add_integer(tx, key, integer("Increment", text)?, &wishes, expiry, reply),
         Amount::Float(text) => add_float(tx, key, text, &wishes, expiry, reply),
     }
 }
@@ -146,10 +154,10 @@ fn add_integer(
     expiry: Expiry,
     reply: Reply<'_>,
 ) -> Result {
-    let lower = wishes.lower.map_or(Ok(i64::MIN), args::integer)?;
-    let upper = wishes.upper.map_or(Ok(i64::MAX), args::integer)?;
+    let lower = wishes.lower.map_or(Ok(i64::MIN), |text| integer("LBOUND", text))?;
+    let upper = wishes.upper.map_or(Ok(i64::MAX), |text| integer("UBOUND", text))?;
     if lower > upper {
-        return Err(wrong_bounds());
+        return Err(WRONG_BOUNDS);
     }
     let before = tx.peek::<Text>(key)?.map_or(Ok(0), args::integer)?;
     let wanted = i128::from(before) + i128::from(amount);
@@ -158,7 +166,8 @@ fn add_integer(
     if !is_within && !wishes.saturates {
         return Ok(reply.pair(|reply| reply.integer(before), |reply| reply.integer(0)));
     }
-    let added = i64::try_from(after - i128::from(before)).map_err(|_| Error::OVERFLOW)?;
+    let overflow = Error::fixed("ERR applied increment would overflow");
+    let added = i64::try_from(after - i128::from(before)).map_err(|_| overflow)?;
     let after = before + added;
     tx.put(key, itoa::Buffer::new().format(after).as_bytes(), expiry);
     tell(tx, key, "incrby", expiry);
@@ -173,16 +182,20 @@ fn add_float(
     expiry: Expiry,
     reply: Reply<'_>,
 ) -> Result {
-    let number = |text: &[u8]| LongDouble::parse(text).ok_or(Error::NOT_A_FLOAT);
-    let amount = number(amount)?;
-    let lower = wishes.lower.map_or(Ok(LongDouble::largest().negated()), number)?;
-    let upper = wishes.upper.map_or(Ok(LongDouble::largest()), number)?;
-    if lower.partial_cmp(&upper) == Some(Ordering::Greater) {
-        return Err(wrong_bounds());
+    let amount = float("Increment", amount)?;
+    if !amount.is_finite() {
+        return Err(Error::fixed("ERR BYFLOAT increment cannot be Infinity"));
     }
-    let before = tx.peek::<Text>(key)?.map_or(Ok(LongDouble::ZERO), number)?;
-    if !amount.is_finite() || !before.is_finite() {
-        return Err(Error::NOT_A_RESULT);
+    let bound = |name, text: Option<&[u8]>| text.map(|text| float(name, text)).transpose();
+    let lower = bound("LBOUND", wishes.lower)?.unwrap_or(LongDouble::largest().negated());
+    let upper = bound("UBOUND", wishes.upper)?.unwrap_or(LongDouble::largest());
+    if lower.partial_cmp(&upper) == Some(Ordering::Greater) {
+        return Err(WRONG_BOUNDS);
+    }
+    let before = tx.peek::<Text>(key)?;
+    let before = before.map_or(Some(LongDouble::ZERO), LongDouble::parse).ok_or(Error::NOT_A_FLOAT)?;
+    if !before.is_finite() {
+        return Err(Error::fixed("ERR value cannot be Infinity"));
     }
     // A sum that is no finite number is beyond the bound on its side.
     let is_negative = amount.partial_cmp(&LongDouble::ZERO) == Some(Ordering::Less);
@@ -199,7 +212,9 @@ fn add_float(
     }
     let added = match is_within {
         true => amount,
-        false => after.checked_add(before.negated()).ok_or(Error::NOT_A_RESULT)?,
+        false => after
+            .checked_add(before.negated())
+            .ok_or(Error::fixed("ERR applied increment would be Infinity"))?,
     };
     let (after, added) = (after.to_text(), added.to_text());
     tx.put_encoded(key, after.as_bytes(), expiry, Encoding::Text);

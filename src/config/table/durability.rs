@@ -119,6 +119,14 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         ..Parameter::flag(|config| &config.aof_load_truncated)
     },
     Parameter {
+        name: "aof-load-corrupt-tail-max-size",
+        help: "Start even if the end of the AOF is damaged, if it has fewer bytes than this",
+        default: "0",
+        kind: Kind::Integer { min: 0, max: i64::MAX },
+        unit: "bytes",
+        ..Parameter::integer(|config| &config.aof_load_corrupt_tail_max_size)
+    },
+    Parameter {
         name: "aof-use-rdb-preamble",
         help: "Write the base of the AOF as a snapshot (yes) or as commands (no)",
         default: "yes",

@@ -16,8 +16,9 @@ pub(crate) struct Intset<'a> {
     /// The integers that were not read yet.
     rest: &'a [u8],
     width: Width,
-    /// The last integer that was read.
+    /// The last integer that was read, if the next one must be greater.
     previous: Option<i64>,
+    is_ordered: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +50,12 @@ impl<'a> Intset<'a> {
             _ => return None,
         };
         let is_whole = u64::from(count) * u64::from(bytes) == rest.len() as u64;
-        is_whole.then_some(Intset { rest, width, previous: None })
+        is_whole.then_some(Intset { rest, width, previous: None, is_ordered: true })
+    }
+
+    /// The same integers, whatever their order is.
+    pub(crate) fn unordered(self) -> Intset<'a> {
+        Intset { is_ordered: false, ..self }
     }
 
     fn read_integer(&mut self) -> Option<i64> {
@@ -59,7 +65,7 @@ impl<'a> Intset<'a> {
             Width::Eight => i64::from_le_bytes(array(&mut self.rest)?),
         };
         let is_greater = self.previous.is_none_or(|previous| previous < integer);
-        self.previous = Some(integer);
+        self.previous = Some(integer).filter(|_| self.is_ordered);
         is_greater.then_some(integer)
     }
 }

@@ -12,7 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::files::{self, reason, sync_directory};
+use crate::files::{self, Rights, reason, sync_directory};
 use crate::resp::OwnedRequest;
 use crate::resp::number::parse_integer;
 use crate::resp::reply::write_quoted;
@@ -238,7 +238,12 @@ impl Manifest {
         }
     }
 
-    fn parse(text: &[u8]) -> Result<Manifest, String> {
+    /// Reads the list of a manifest's text.
+    ///
+    /// # Errors
+    ///
+    /// With one line for people.
+    pub(crate) fn parse(text: &[u8]) -> Result<Manifest, String> {
         let mut manifest = Manifest::default();
         if text.is_empty() {
             return Err("Found an empty AOF manifest".to_owned());
@@ -334,8 +339,8 @@ impl Manifest {
     /// With a line for the log. After a crash of the machine the old manifest may count, or this one.
     pub fn persist(&self, place: &AofPlace) -> Result<(), String> {
         // First the files that it lists, then itself.
-        let replaced =
-            sync_directory(&place.directory).and_then(|()| files::replace(&place.manifest(), &self.print()));
+        let replaced = sync_directory(&place.directory)
+            .and_then(|()| files::replace(&place.manifest(), &self.print(), Rights::ByUmask));
         replaced.map_err(|error| format!("Error writing the AOF manifest: {}", reason(&error)))
     }
 

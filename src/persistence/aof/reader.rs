@@ -22,6 +22,9 @@ const LINE_BYTES_MAX: u64 = 1024;
 /// Longest argument, in bytes: positions in a request are 32 bits wide.
 const ARGUMENT_BYTES_MAX: i64 = u32::MAX as i64;
 
+/// What begins an annotation with a moment, in seconds since 1970.
+const MOMENT: &[u8] = b"#TS:";
+
 /// A request that adds elements ends when it has this many bytes, and another one follows with the rest. An
 /// element has two parts of at most 512 MiB.
 const DIVIDED_BYTES: usize = 1 << 30;
@@ -59,6 +62,12 @@ pub(crate) struct AofReader<R> {
     /// The rest of a request that was divided.
     rest: Option<Rest>,
     divided_bytes: usize,
+    /// The lines that were read so far, apart from annotations.
+    lines: u64,
+    /// The last moment of which requests are read, in seconds since 1970.
+    until_s: Option<i64>,
+    /// Whether what follows is behind that moment.
+    is_late: bool,
 }
 
 /// The rest of a request that was divided.
@@ -81,7 +90,25 @@ impl<R: BufRead> AofReader<R> {
             fence: None,
             rest: None,
             divided_bytes: DIVIDED_BYTES,
+            lines: 0,
+            until_s: None,
+            is_late: false,
         }
+    }
+
+    /// The same reader, which ends in front of the first annotation with a later moment.
+    pub(crate) fn until(self, until_s: i64) -> AofReader<R> {
+        AofReader { until_s: Some(until_s), ..self }
+    }
+
+    /// Whether the last request of which there was an end is followed by later ones.
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late
+    }
+
+    /// The lines that were read so far, apart from annotations.
+    pub(crate) fn lines(&self) -> u64 {
+        self.lines
     }
 
     /// Bytes of the file that have been read.
@@ -131,6 +158,12 @@ impl<R: BufRead> AofReader<R> {
             if self.line.first() != Some(&b'#') {
                 break;
             }
+            if let Some(until_s) = self.until_s
+                && self.annotation(MOMENT).is_some_and(|at_s| at_s > until_s.unsigned_abs())
+            {
+                self.is_late = true;
+                return Ok(false);
+            }
             self.fence = self.annotation(records::FENCE);
             let last = self.fence.or_else(|| self.annotation(records::FENCING));
             self.fencing = self.fencing.max(last.unwrap_or(0));
@@ -171,6 +204,7 @@ impl<R: BufRead> AofReader<R> {
             if !argument.ends_with(b"\r\n") || !request.push(&argument[..bytes as usize]) {
                 return Err(Damage::Garbled);
             }
+            self.lines += 1;
         }
         Ok(())
     }
@@ -197,9 +231,11 @@ impl<R: BufRead> AofReader<R> {
         u64::try_from(number).ok()
     }
 
-    fn number(&self, kind: u8) -> Result<i64, Damage> {
+    fn number(&mut self, kind: u8) -> Result<i64, Damage> {
         let number = self.line.strip_prefix(&[kind]).and_then(|line| line.strip_suffix(b"\r\n"));
-        number.and_then(parse_integer).ok_or(Damage::Garbled)
+        let number = number.and_then(parse_integer).ok_or(Damage::Garbled)?;
+        self.lines += 1;
+        Ok(number)
     }
 }
 

@@ -2,13 +2,14 @@
 //!
 //! A file is a header with a version, then items, then a checksum. Each item begins with a byte for its type.
 //! [`Writer`] writes version 10, which Redis 7.0 reads, or version 12, which Redis 7.4 reads, if fields of a
-//! hash expire. [`Reader`] reads the files of Redis up to 8.10 and Valkey up to 9.1, except what Redis 8 has
-//! added to hashes and streams, and the types of modules. Neither of the two reads what the other has added
+//! hash expire. [`Reader`] reads the files of Redis up to 8.12 and Valkey up to 9.2, except types that Keyfast
+//! does not have, and those of modules. Neither of the two reads what the other has added
 //! since they parted; strings are the same in both.
 
 mod reader;
 mod writer;
 
+pub(crate) use reader::Checksum;
 pub use reader::{Item, Reader};
 pub use writer::{Form, Writer};
 
@@ -16,6 +17,8 @@ pub use writer::{Form, Writer};
 const SIGNATURE: &[u8] = b"REDIS";
 /// The beginning of a file since Valkey 9; three digits follow.
 const SIGNATURE_OF_VALKEY: &[u8] = b"VALKEY";
+/// The beginning of a file that Valkey 9.2 has compressed as a whole.
+const SIGNATURE_OF_ENVELOPE: &[u8] = b"VKCS";
 /// Bytes of signature and version.
 const HEADER_BYTES: usize = 9;
 /// The first version that ends with a checksum.
@@ -23,9 +26,11 @@ const VERSION_WITH_CHECKSUM: u16 = 5;
 
 /// Whether bytes begin a snapshot.
 pub(crate) fn is_snapshot(bytes: &[u8]) -> bool {
-    bytes.starts_with(SIGNATURE) || bytes.starts_with(SIGNATURE_OF_VALKEY)
+    [SIGNATURE, SIGNATURE_OF_VALKEY, SIGNATURE_OF_ENVELOPE].iter().any(|begin| bytes.starts_with(begin))
 }
 
+/// Type byte: a template of hashes. In files of Valkey it is a command.
+const TEMPLATE: u8 = 242;
 /// Type byte: slots of a cluster, and their sizes.
 const SLOT_INFO: u8 = 244;
 /// Type byte: a key with a value of a module's type, in the form that can be skipped.
@@ -97,6 +102,7 @@ mod tests {
                 )),
                 Item::Library(code) => libraries.push(code.to_vec()),
                 Item::Auxiliary { .. }
+                | Item::Database(_)
                 | Item::ModuleData { .. }
                 | Item::ForeignKey { .. }
                 | Item::EmptyKey(_) => {}
@@ -177,11 +183,11 @@ mod tests {
         );
         let error = |file: &[u8]| read(file).unwrap_err();
         assert_eq!(error(b"RADIS0010"), "Wrong signature trying to load DB from file");
-        assert_eq!(error(b"REDIS0016\xff"), "Can't handle RDB format version 16");
+        assert_eq!(error(b"REDIS0017\xff"), "Can't handle RDB format version 17");
         assert_eq!(error(b"REDIS0080\xff"), "Can't handle RDB format version 80");
         assert_eq!(error(b"REDIS0000\xff"), "Can't handle RDB format version 0");
         assert_eq!(error(b"VALKEY011\xff"), "Can't handle RDB format version 11");
-        assert_eq!(error(b"VALKEY081\xff"), "Can't handle RDB format version 81");
+        assert_eq!(error(b"VALKEY082\xff"), "Can't handle RDB format version 82");
         assert_eq!(error(b"REDIS+010\xff"), "Can't handle RDB format version +010");
         assert_eq!(error(b""), "Unexpected EOF reading RDB file (offset 0)");
         let mut changed = file(10, b"\x00\x01k\x01v");
@@ -195,7 +201,7 @@ mod tests {
         let of = |signature: &[u8], content: &[u8]| read(&[signature, content].concat()).unwrap_err();
         let refused =
             |what: &str| format!("key 'k' in database 0 is {what}, which is not supported (offset 9)");
-        for (number, redis) in [(27, None), (28, Some("an array")), (32, Some("a hash of Redis 8"))] {
+        for (number, redis) in [(27, None), (28, Some("an array")), (33, Some("a bitmap of Redis 8.12"))] {
             if let Some(redis) = redis {
                 assert_eq!(of(b"REDIS0015", &[number, 1, b'k', 0]), refused(redis));
             }
@@ -214,16 +220,16 @@ mod tests {
             assert!(fields.eq([(&b"f"[..], &b"v"[..], Some(9))]));
             assert!(matches!(reader.next_item(&Limits::default()), Ok(None)));
         }
-        for number in [23, 24, 25, 26, 150] {
+        assert_eq!(of(b"VALKEY081", &[23, 1, b'k', 0]), refused("a hash of paths"));
+        for number in [24, 25, 26, 150] {
             let unknown = format!("Unknown RDB encoding type {number} (offset 9)");
             assert_eq!(of(b"VALKEY080", &[number, 1, b'k', 0]), unknown);
         }
-        assert_eq!(of(b"REDIS0015", b"\x21\x01k"), refused("a rate limit"));
         let section = |what: &str| format!("there is {what}, which is not supported (offset 9)");
-        assert_eq!(of(b"REDIS0015", b"\xf2"), section("a template of hashes"));
         assert_eq!(of(b"REDIS0013", b"\xf3"), section("what a module knows of a key"));
         assert_eq!(of(b"VALKEY080", b"\xf3"), section("a slot that moves between servers"));
-        assert_eq!(of(b"VALKEY080", b"\xf2"), "Unknown RDB encoding type 242 (offset 9)");
+        let command = "a command that came while the file was written";
+        assert_eq!(of(b"VALKEY080", b"\xf2"), section(command));
     }
 
     #[test]

@@ -8,10 +8,11 @@ use crc::{Digest, Table};
 
 use super::{
     AUXILIARY, DATABASE, END, EXPIRY_MS, EXPIRY_S, FENCE, FREQUENCY, HEADER_BYTES, IDLE, MODULE_DATA,
-    MODULE_VALUE, SIGNATURE, SIGNATURE_OF_VALKEY, SIZES, SLOT_INFO, VERSION_WITH_CHECKSUM,
+    MODULE_VALUE, SIGNATURE, SIGNATURE_OF_ENVELOPE, SIGNATURE_OF_VALKEY, SIZES, SLOT_INFO, TEMPLATE,
+    VERSION_WITH_CHECKSUM,
 };
 use crate::dump::strings::{DecodeError, Decoder};
-use crate::dump::{Author, CHECKSUM, LIBRARY, LIBRARY_BEFORE_7, VERSION_MAX, VERSION_OF_VALKEY};
+use crate::dump::{Author, CHECKSUM, LIBRARY, LIBRARY_BEFORE_7, VERSION_MAX, VERSIONS_OF_VALKEY};
 use crate::keyspace::SavedKey;
 use crate::resp::number::parse_integer;
 use crate::types;
@@ -19,6 +20,9 @@ use crate::values::{Limits, Loaded, TypeFacts, Value};
 
 /// Longest key or value, in bytes: an entry cannot hold more.
 const STRING_BYTES_MAX: usize = u32::MAX as usize;
+
+/// As many damaged values are named; of the others there is their number.
+const DAMAGED_SHOWN_MAX: usize = 10;
 
 /// The items of a file.
 #[derive(Debug)]
@@ -32,6 +36,8 @@ pub enum Item<'a> {
     },
     /// The code of a library of functions.
     Library(&'a [u8]),
+    /// The number of the database of the keys that follow.
+    Database(usize),
     /// Data of a module, which were skipped.
     ModuleData {
         /// The module's name.
@@ -60,6 +66,33 @@ pub struct ReadError {
     offset: Option<u64>,
 }
 
+impl ReadError {
+    /// The reason alone.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+}
+
+/// What a reader does, as `redis-check-rdb` names it, for people who look at a damaged file.
+#[derive(Clone, Copy, Debug)]
+pub struct Doing {
+    /// The part of an item that it reads.
+    pub part: &'static str,
+    /// The number of the type of the value that it reads, if it has come to one.
+    pub value_type: Option<u8>,
+}
+
+/// What was found of the checksum at the end of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksum {
+    /// It was not looked at, or the version of the file has none.
+    None,
+    /// It is right.
+    Right,
+    /// The file was saved without one.
+    Disabled,
+}
+
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.offset {
@@ -82,6 +115,10 @@ pub struct Reader<R> {
     value: Vec<u8>,
     /// The last value that was read.
     loaded: Loaded,
+    /// How many values were not as they should be, and were read as far as they have a meaning.
+    damaged: usize,
+    doing: Doing,
+    checksum: Checksum,
 }
 
 /// What the items before a key say about the key.
@@ -100,12 +137,46 @@ impl<R: Read> Reader<R> {
     ///
     /// If it is no snapshot, or of a version that is too new.
     pub fn open(input: R, verifies: bool) -> Result<Reader<R>, ReadError> {
-        let mut decoder = Decoder::new(Checked::new(input), STRING_BYTES_MAX);
+        let mut decoder = Decoder::new(Checked::new(input), STRING_BYTES_MAX).lenient(true);
         let header: [u8; HEADER_BYTES] =
             decoder.array().map_err(|error| explain(error, decoder.input.offset))?;
         let (author, version) = parse_header(&header).map_err(|why| ReadError { why, offset: None })?;
         let (key, value) = (Vec::new(), Vec::new());
-        Ok(Reader { decoder, author, version, verifies, database: 0, key, value, loaded: Loaded::Packed })
+        let loaded = Loaded::Packed;
+        let (doing, checksum) = (Doing { part: "start", value_type: None }, Checksum::None);
+        Ok(Reader {
+            decoder,
+            author,
+            version,
+            verifies,
+            database: 0,
+            key,
+            value,
+            loaded,
+            damaged: 0,
+            doing,
+            checksum,
+        })
+    }
+
+    /// The same reader, for which a value that is not as it should be is an error.
+    pub fn strict(self) -> Reader<R> {
+        Reader { decoder: self.decoder.lenient(false), ..self }
+    }
+
+    /// What it does, or did when it found an error.
+    pub fn doing(&self) -> Doing {
+        self.doing
+    }
+
+    /// The name of the key whose value it reads, or did when it found an error.
+    pub fn key(&self) -> Option<&[u8]> {
+        (self.doing.part == VALUE).then_some(&self.key)
+    }
+
+    /// What was found of the checksum, at the end.
+    pub fn checksum(&self) -> Checksum {
+        self.checksum
     }
 
     /// Reads the next item. Returns `None` at the end, after the checksum was verified. Collections within
@@ -116,16 +187,41 @@ impl<R: Read> Reader<R> {
     /// If the item cannot be read.
     pub fn next_item(&mut self, limits: &Limits) -> Result<Option<Item<'_>>, ReadError> {
         match self.read_item(limits) {
-            Ok(Some(kind)) => Ok(Some(self.item(kind))),
-            Ok(None) => Ok(None),
+            Ok(Some(kind)) => {
+                if let Some(why) = self.decoder.take_forgiven() {
+                    self.warn_of_damage(why);
+                }
+                Ok(Some(self.item(kind)))
+            }
+            Ok(None) => {
+                if let Some(more) = self.damaged.checked_sub(DAMAGED_SHOWN_MAX).filter(|more| *more > 0) {
+                    tracing::warn!("Of the values of the RDB file {more} more are damaged");
+                }
+                Ok(None)
+            }
             Err(Trouble::Type(number)) => Err(self.refuse_type(number)),
             Err(Trouble::Decode(error)) => Err(explain(error, self.decoder.input.offset)),
             Err(Trouble::Other(why)) => Err(ReadError { why, offset: Some(self.decoder.input.offset) }),
         }
     }
 
+    /// Warns of a value that is not as it should be. Redis loads such a value as it is, without a word.
+    #[cold]
+    fn warn_of_damage(&mut self, why: &str) {
+        self.damaged += 1;
+        if self.damaged <= DAMAGED_SHOWN_MAX {
+            tracing::warn!(
+                "The value of the key '{}' in database {} of the RDB file is damaged, and is loaded as far as \
+                 it has a meaning: {}",
+                self.key.escape_ascii(),
+                self.database,
+                why.trim_end_matches('.')
+            );
+        }
+    }
+
     /// Bytes that have been read.
-    fn offset(&self) -> u64 {
+    pub fn offset(&self) -> u64 {
         self.decoder.input.offset
     }
 
@@ -133,6 +229,7 @@ impl<R: Read> Reader<R> {
         match kind {
             ItemKind::Auxiliary => Item::Auxiliary { name: &self.key, value: &self.value },
             ItemKind::Library => Item::Library(&self.value),
+            ItemKind::Database => Item::Database(self.database),
             ItemKind::ModuleData(number) => Item::ModuleData { module: module_name(number) },
             ItemKind::ForeignKey(number) => {
                 let (database, key) = (self.database, &*self.key);
@@ -154,7 +251,10 @@ impl<R: Read> Reader<R> {
         let value_type = &types::strings::FACTS;
         let mut facts = Facts { value_type, expires_at_ms: None, idle: None, frequency: None, fence: None };
         loop {
-            match decoder.byte()? {
+            self.doing = Doing { part: "read-type", value_type: None };
+            let item_type = decoder.byte()?;
+            self.doing.part = part_of(item_type);
+            match item_type {
                 EXPIRY_S => {
                     let seconds = i32::from_le_bytes(decoder.array()?);
                     facts.expires_at_ms = moment(i64::from(seconds) * 1000);
@@ -162,7 +262,10 @@ impl<R: Read> Reader<R> {
                 EXPIRY_MS => facts.expires_at_ms = moment(i64::from_le_bytes(decoder.array()?)),
                 FREQUENCY => facts.frequency = Some(decoder.byte()?),
                 IDLE => facts.idle = Some(Duration::from_secs(decoder.length()?)),
-                DATABASE => self.database = usize::try_from(decoder.length()?).unwrap_or(usize::MAX),
+                DATABASE => {
+                    self.database = usize::try_from(decoder.length()?).unwrap_or(usize::MAX);
+                    return Ok(Some(ItemKind::Database));
+                }
                 SIZES => skip_numbers(decoder, 2)?,
                 SLOT_INFO => skip_numbers(decoder, 3)?,
                 AUXILIARY => {
@@ -192,11 +295,14 @@ impl<R: Read> Reader<R> {
                     skip_module_data(decoder, &mut self.value)?;
                     return Ok(Some(ItemKind::ForeignKey(number)));
                 }
+                TEMPLATE if self.author == Author::Redis => decoder.read_template()?,
                 END => return self.check().map(|()| None),
                 number => {
                     let rdb_type = self.author.form(number).ok_or(Trouble::Type(number))?;
                     facts.value_type = types::of_rdb_type(rdb_type).ok_or(Trouble::Type(number))?;
+                    self.doing.value_type = Some(number);
                     decoder.string(&mut self.key)?;
+                    self.doing.part = VALUE;
                     self.value.clear();
                     let limit = limits.of(facts.value_type.kind);
                     match (facts.value_type.load)(rdb_type, decoder, limit, &mut self.value) {
@@ -218,10 +324,15 @@ impl<R: Read> Reader<R> {
         }
         let computed = self.decoder.input.checksum.clone().finalize();
         let expected = u64::from_le_bytes(self.decoder.array()?);
-        if !self.verifies || expected == computed {
+        if !self.verifies {
+            return Ok(());
+        }
+        if expected == computed {
+            self.checksum = Checksum::Right;
             return Ok(());
         }
         if expected == 0 {
+            self.checksum = Checksum::Disabled;
             tracing::info!("RDB file was saved with checksum disabled: no check performed.");
             return Ok(());
         }
@@ -250,10 +361,28 @@ impl<R: Read> Reader<R> {
     }
 }
 
+/// The part of an item with the value of a key.
+const VALUE: &str = "read-object-value";
+
+/// The part of an item of a type that is read first.
+fn part_of(item_type: u8) -> &'static str {
+    match item_type {
+        EXPIRY_S | EXPIRY_MS => "read-expire",
+        DATABASE | SIZES | SLOT_INFO => "read-len",
+        AUXILIARY => "read-aux",
+        MODULE_DATA => "read-module-aux",
+        LIBRARY | LIBRARY_BEFORE_7 => "read-functions",
+        FREQUENCY | IDLE | TEMPLATE => "read-type",
+        END => "check-sum",
+        _ => "read-key",
+    }
+}
+
 /// An item whose strings are in the reader.
 enum ItemKind {
     Auxiliary,
     Library,
+    Database,
     ModuleData(u64),
     ForeignKey(u64),
     EmptyKey,
@@ -326,10 +455,10 @@ fn type_name(author: Author, number: u8) -> Option<&'static str> {
         (2 | 11 | 20, _) => "a set",
         (3 | 5 | 12 | 17, _) => "a sorted set",
         (4 | 9 | 13 | 16, _) => "a hash",
-        (29..=32, Author::Redis) => "a hash of Redis 8",
         (15 | 19 | 21, _) => "a stream",
         (28, Author::Redis) => "an array",
-        (33, Author::Redis) => "a rate limit",
+        (33, Author::Redis) => "a bitmap of Redis 8.12",
+        (23, Author::Valkey) => "a hash of paths",
         // Redis 4 has the last form without a mark for each value.
         (6, _) => "of a module's type, in an old form that cannot be skipped",
         _ => return None,
@@ -339,7 +468,7 @@ fn type_name(author: Author, number: u8) -> Option<&'static str> {
 /// The names of the sections that Redis and Valkey have and Keyfast does not.
 fn section_name(author: Author, number: u8) -> Option<&'static str> {
     Some(match (number, author) {
-        (242, Author::Redis) => "a template of hashes",
+        (242, Author::Valkey) => "a command that came while the file was written",
         (243, Author::Redis) => "what a module knows of a key",
         (243, Author::Valkey) => "a slot that moves between servers",
         _ => return None,
@@ -349,11 +478,14 @@ fn section_name(author: Author, number: u8) -> Option<&'static str> {
 /// Reads which program wrote a file, and in which version of the format.
 fn parse_header(header: &[u8; HEADER_BYTES]) -> Result<(Author, u16), String> {
     let (author, digits, versions) = if let Some(digits) = header.strip_prefix(SIGNATURE_OF_VALKEY) {
-        (Author::Valkey, digits, VERSION_OF_VALKEY..=VERSION_OF_VALKEY)
+        (Author::Valkey, digits, VERSIONS_OF_VALKEY)
     } else if let Some(digits) = header.strip_prefix(SIGNATURE) {
         (Author::Redis, digits, 1..=VERSION_MAX)
     } else {
-        return Err("Wrong signature trying to load DB from file".to_owned());
+        return Err(match header.strip_prefix(SIGNATURE_OF_ENVELOPE) {
+            Some(envelope) => explain_envelope(envelope),
+            None => "Wrong signature trying to load DB from file".to_owned(),
+        });
     };
     let is_number = digits.iter().all(u8::is_ascii_digit);
     let version = std::str::from_utf8(digits).ok().filter(|_| is_number).and_then(|text| text.parse().ok());
@@ -362,6 +494,28 @@ fn parse_header(header: &[u8; HEADER_BYTES]) -> Result<(Author, u16), String> {
         Some(version) => Err(format!("Can't handle RDB format version {version}")),
         None => Err(format!("Can't handle RDB format version {}", digits.escape_ascii())),
     }
+}
+
+/// Why a snapshot is not read that Valkey 9.2 has compressed as a whole: one frame of a codec stands behind a
+/// version, the codec, flags, and the kind of the snapshot.
+fn explain_envelope(envelope: &[u8]) -> String {
+    const SNAPSHOT: u8 = 0;
+    let (codec, tool) = match *envelope {
+        [1, _, _, kind, ..] if kind != SNAPSHOT => {
+            return "the file is a compressed stream for a replica, not a snapshot".to_owned();
+        }
+        [1, 1, ..] => ("LZ4", "lz4 -d"),
+        [1, 2, ..] => ("zstd", "zstd -d"),
+        [1, codec, ..] => return format!("the file is compressed as a whole by an unknown codec ({codec})"),
+        [version, ..] => {
+            return format!("the file is compressed as a whole in an unknown version ({version})");
+        }
+        [] => return "the file is compressed as a whole".to_owned(),
+    };
+    format!(
+        "the file is compressed as a whole with {codec}, as Valkey 9.2 can do it; Keyfast reads it when it is \
+         not: 'tail -c +9 FILE | {tool} > NEW'"
+    )
 }
 
 /// An input that counts its bytes and computes their checksum.

@@ -103,6 +103,15 @@ enum Read {
     LargeExpiring(ExpiringMap),
 }
 
+/// Removes a field from a packed hash.
+fn remove_packed(value: &mut Vec<u8>, field: &[u8]) {
+    let mut others = pairs::EMPTY.to_vec();
+    pairs_of(value)
+        .filter(|(name, _)| *name != field)
+        .for_each(|(name, content)| pairs::push(&mut others, name, content));
+    *value = others;
+}
+
 pub(super) fn load(
     rdb_type: u8,
     input: &mut dyn Source,
@@ -110,7 +119,7 @@ pub(super) fn load(
     value: &mut Vec<u8>,
 ) -> Result<Loaded, DecodeError> {
     value.extend_from_slice(pairs::EMPTY);
-    let (mut read, mut total) = (Read::Packed, 0);
+    let (mut read, mut total, mut has_twice) = (Read::Packed, 0, false);
     collections::hash(rdb_type, input, &mut |field, content, at_ms| {
         total += field.len() + content.len();
         let is_packed = |fields| limit.allows(fields + 1, field.len().max(content.len()), total);
@@ -136,19 +145,29 @@ pub(super) fn load(
         let is_new = match &mut read {
             Read::Large(map) => map.insert(field, content),
             Read::LargeExpiring(map) => map.insert(field, content, at_ms).is_none(),
-            Read::Expiring(fields) if fields.iter().any(|(other, _, _)| other == field) => false,
             Read::Expiring(fields) => {
+                let len = fields.len();
+                fields.retain(|(other, _, _)| other != field);
+                let is_new = fields.len() == len;
                 fields.push((field.to_vec(), content.to_vec(), at_ms));
-                true
+                is_new
             }
-            Read::Packed if pairs::find(value, field).is_some() => false,
             Read::Packed => {
+                let is_new = pairs::find(value, field).is_none();
+                if !is_new {
+                    remove_packed(value, field);
+                }
                 pairs::push(value, field, content);
-                true
+                is_new
             }
         };
-        if is_new { Ok(()) } else { Err(DecodeError::Invalid("a hash has a field twice")) }
+        has_twice |= !is_new;
+        Ok(())
     })?;
+    if has_twice {
+        // The last one counts.
+        input.forgive(DecodeError::Invalid("a hash has a field twice"))?;
+    }
     Ok(match read {
         Read::Packed => Loaded::Packed,
         Read::Expiring(fields) => {

@@ -96,7 +96,16 @@ impl Gathering {
     }
 
     /// Makes the sorted set: packs it into an empty buffer, or returns it if it is large.
-    pub(crate) fn finish(mut self, limit: Limit, value: &mut Vec<u8>) -> Option<Structure> {
+    pub(crate) fn finish(self, limit: Limit, value: &mut Vec<u8>) -> Option<Structure> {
+        self.make(limit, value, Packed::of)
+    }
+
+    /// The same for a sorted set from a file: there a small one may have the score -0, too.
+    pub(crate) fn finish_as_stored(self, limit: Limit, value: &mut Vec<u8>) -> Option<Structure> {
+        self.make(limit, value, Packed::as_stored)
+    }
+
+    fn make(mut self, limit: Limit, value: &mut Vec<u8>, pack: fn(f64) -> Packed) -> Option<Structure> {
         self.sort();
         if !limit.allows(self.len(), self.longest, self.bytes.len()) {
             let mut ranking = Structure::ranking();
@@ -104,7 +113,7 @@ impl Gathering {
             return Some(Structure::Ranking(ranking));
         }
         value.extend_from_slice(pairs::EMPTY);
-        self.iter().for_each(|(member, score)| pairs::push(value, member, Packed::of(score).bytes()));
+        self.iter().for_each(|(member, score)| pairs::push(value, member, pack(score).bytes()));
         None
     }
 }

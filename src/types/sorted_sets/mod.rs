@@ -93,7 +93,8 @@ impl<'v> SortedSetView<'v> {
         matches!(self, SortedSetView::Packed(_))
     }
 
-    /// Whether members may have the score -0. A packed sorted set has one zero.
+    /// Whether members may have the score -0. In a packed sorted set only a file can have brought it, and
+    /// no request can.
     fn may_have_negative_zeros(self) -> bool {
         matches!(self, SortedSetView::Large(ranking) if ranking.has_negative_zeros())
     }
@@ -237,15 +238,19 @@ fn load(
     limit: Limit,
     value: &mut Vec<u8>,
 ) -> Result<Loaded, DecodeError> {
-    let mut gathering = Gathering::default();
+    let (mut gathering, mut has_twice) = (Gathering::default(), false);
     collections::sorted_set(rdb_type, input, &mut |member, score| {
-        if gathering.insert(member, score) {
-            Ok(())
-        } else {
-            Err(DecodeError::Invalid("a sorted set has a member twice"))
-        }
+        gathering.merge(member, score, |_| {
+            has_twice = true;
+            score
+        });
+        Ok(())
     })?;
-    Ok(gathering.finish(limit, value).into())
+    if has_twice {
+        // The last one counts.
+        input.forgive(DecodeError::Invalid("a sorted set has a member twice"))?;
+    }
+    Ok(gathering.finish_as_stored(limit, value).into())
 }
 #[cfg(test)]
 mod tests;

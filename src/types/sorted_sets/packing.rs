@@ -28,7 +28,15 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// Packs a score. -0 becomes +0, as in the listpacks of Redis.
+    /// Packs a score as a file has it.
+    pub(super) fn as_stored(score: f64) -> Packed {
+        match score == 0.0 && score.is_sign_negative() {
+            true => Packed { bytes: score.to_bits().to_le_bytes(), used: 8 },
+            false => Packed::of(score),
+        }
+    }
+
+    /// Packs a score. -0 becomes +0, as where Redis adds a member to a listpack.
     pub(super) fn of(score: f64) -> Packed {
         let mut bytes = [0; 8];
         let integer = score as i64;

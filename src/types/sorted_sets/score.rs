@@ -46,7 +46,8 @@ pub(crate) fn write_packed(text: &mut Vec<u8>, score: f64) {
     /// Redis: the bounds of `double2ll`.
     const INTEGER_MAX: f64 = (1_i64 << 62) as f64;
     let integer = score as i64;
-    if score.abs() <= INTEGER_MAX && integer as f64 == score {
+    let is_signed_zero = integer == 0 && score.is_sign_negative();
+    if score.abs() <= INTEGER_MAX && integer as f64 == score && !is_signed_zero {
         text.extend_from_slice(itoa::Buffer::new().format(integer).as_bytes());
     } else {
         write(text, score);
@@ -224,7 +225,7 @@ mod tests {
     fn whole_numbers_are_integers_in_a_packed_set() {
         for (score, plain, packed) in [
             (1e17, "1e+17", "100000000000000000"),
-            (-0.0, "-0", "0"),
+            (-0.0, "-0", "-0"),
             (0.5, "0.5", "0.5"),
             (-4_611_686_018_427_387_904.0, "-4.6116860184273879e+18", "-4611686018427387904"),
             (4_611_686_018_427_388_928.0, "4.6116860184273889e+18", "4.6116860184273889e+18"),

@@ -16,7 +16,7 @@ pub(crate) fn has_gaps_from(stream: &Ledger, id: EntryId) -> bool {
 /// The number of all entries, in the life of a stream, up to an ID, if it is known. `first` is the ID of the
 /// stream's first entry.
 pub(crate) fn entries_up_to(stream: &Ledger, first: Option<EntryId>, id: EntryId) -> Option<u64> {
-    let (added, len) = (stream.entries_added, stream.len() as u64);
+    let (added, len) = (stream.entries_added, stream.length());
     if added == 0 {
         return Some(0);
     }
@@ -43,7 +43,7 @@ pub(crate) fn entries_up_to(stream: &Ledger, first: Option<EntryId>, id: EntryId
 pub(crate) fn lag(stream: &Ledger, first: Option<EntryId>, group: &Group) -> Option<i64> {
     let Some(first) = first.filter(|_| stream.entries_added > 0) else { return Some(0) };
     if group.last_id < first && stream.max_deleted_id < first {
-        return Some(stream.len() as i64);
+        return Some(stream.length() as i64);
     }
     let read = group
         .entries_read

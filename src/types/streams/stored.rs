@@ -8,7 +8,7 @@ use crate::dump::strings::{DecodeError, Source, write_length, write_string};
 use crate::dump::{Compressor, STREAM_WITH_ACTIVITY, STREAM_WITH_PRODUCERS, STREAM_WITH_RELEASED};
 use crate::keyspace::records;
 use crate::values::tree::Ledger;
-use crate::values::tree::ledger::{Delivery, EntryId, Group, MESSAGES, Message, Producers, SECONDS};
+use crate::values::tree::ledger::{Delivery, EntryId, Group, MESSAGES, Message, Producers, SECONDS, Salvage};
 use crate::values::{Content, Limit, Loaded, Sink, Structure, Type};
 
 /// The RDB type of streams before Redis 7.0, without counters.
@@ -26,6 +26,8 @@ const WRONG_COUNT: DecodeError = DecodeError::Invalid("Stream metadata contradic
 const DOUBLE_GROUP: DecodeError = DecodeError::Invalid("Duplicated consumer group name");
 const DOUBLE_CONSUMER: DecodeError = DecodeError::Invalid("Duplicate stream consumer detected");
 const DOUBLE_PENDING: DecodeError = DecodeError::Invalid("Duplicated global PEL entry");
+const PENDING_ORDER: DecodeError = DecodeError::Invalid("pending entries are not in the order of their IDs");
+const TWO_OWNERS: DecodeError = DecodeError::Invalid("an entry is pending for two consumers");
 const NOT_PENDING: DecodeError = DecodeError::Invalid("Consumer entry not found in group global PEL");
 const WRONG_PRODUCERS: DecodeError = DecodeError::Invalid("Stream IDMP configuration out of range");
 const DOUBLE_MESSAGE: DecodeError = DecodeError::Invalid("Duplicate stream IDMP entry");
@@ -67,7 +69,8 @@ pub(super) fn save(
         sink.pass_on()?;
     }
     let out = sink.buffer();
-    write_length(out, stream.len() as u64);
+    // Redis refuses a file with a stream that counts entries and has none.
+    write_length(out, if stream.is_empty() { 0 } else { stream.length() });
     write_id(out, stream.last_id);
     write_id(out, stream.first().map_or(EntryId::ZERO, |first| first.id));
     write_id(out, stream.max_deleted_id);
@@ -174,21 +177,17 @@ pub(super) fn load(
     _: Limit,
     _: &mut Vec<u8>,
 ) -> Result<Loaded, DecodeError> {
-    let mut stream = Box::<Ledger>::default();
-    let mut key = Vec::new();
-    for _ in 0..input.length()? {
-        input.string(&mut key)?;
-        let id = EntryId::from_bytes(key.as_slice().try_into().map_err(|_| WRONG_KEY)?);
-        let mut listpack = Vec::new();
-        input.string(&mut listpack)?;
-        listpack.shrink_to_fit();
-        stream.append_listpack(id, listpack)?;
+    let mut stream = load_blocks(input)?;
+    let (length, last_id) = (input.length()?, read_id(input)?);
+    if last_id < stream.last_id || length > 0 && stream.is_empty() {
+        input.forgive(WRONG_COUNT)?;
     }
-    let (len, last_id) = (input.length()?, read_id(input)?);
-    if len != stream.len() as u64 || last_id < stream.last_id {
-        return Err(WRONG_COUNT);
+    if length != stream.len() as u64 && !stream.is_empty() {
+        // Redis takes it from clients, too: see `Ledger::length`.
+        let _ = input.forgive(WRONG_COUNT);
+        stream.set_length(length);
     }
-    (stream.last_id, stream.entries_added) = (last_id, len);
+    (stream.last_id, stream.entries_added) = (last_id.max(stream.last_id), length);
     if rdb_type != STREAM {
         // The first ID follows from the entries.
         let _ = read_id(input)?;
@@ -202,6 +201,29 @@ pub(super) fn load(
         load_producers(input, &mut stream)?;
     }
     Ok(Loaded::Large(Structure::Ledger(stream)))
+}
+
+/// Reads the blocks of a stream. From one on that is not as it should be, the entries are taken out of them.
+fn load_blocks(input: &mut dyn Source) -> Result<Box<Ledger>, DecodeError> {
+    let mut stream = Box::<Ledger>::default();
+    let (mut key, mut salvage) = (Vec::new(), None::<Salvage>);
+    for _ in 0..input.length()? {
+        input.string(&mut key)?;
+        let id = EntryId::from_bytes(key.as_slice().try_into().map_err(|_| WRONG_KEY)?);
+        let mut listpack = Vec::new();
+        input.string(&mut listpack)?;
+        listpack.shrink_to_fit();
+        match &mut salvage {
+            Some(salvage) => salvage.add(id, listpack)?,
+            None => {
+                if let Err((why, listpack)) = stream.append_listpack(id, listpack) {
+                    input.forgive(why)?;
+                    salvage.insert(Salvage::of(&stream)).add(id, listpack)?;
+                }
+            }
+        }
+    }
+    Ok(salvage.map_or(stream, |salvage| Box::new(salvage.finish())))
 }
 
 fn load_producers(input: &mut dyn Source, stream: &mut Ledger) -> Result<(), DecodeError> {
@@ -247,16 +269,18 @@ fn load_group(rdb_type: u8, input: &mut dyn Source, stream: &mut Ledger) -> Resu
     let loaded = stream.change_group(&name, |group| {
         for _ in 0..input.length()? {
             let (id, at_ms) = (read_raw_id(input)?, read_moment(input)?);
-            if !group.append_pending(id, at_ms, input.length()?) {
-                return Err(DOUBLE_PENDING);
+            let count = input.length()?;
+            if !group.append_pending(id, at_ms, count) {
+                if group.pending_at(id).is_some() {
+                    return Err(DOUBLE_PENDING);
+                }
+                input.forgive(PENDING_ORDER)?;
+                group.deliver(id, Delivery { at_ms, ..Delivery::released(count) });
             }
         }
         load_consumers(rdb_type, input, group)?;
         let released = if rdb_type == STREAM_WITH_RELEASED { input.length()? } else { 0 };
-        if released != group.released_count() as u64 {
-            return Err(NO_OWNER);
-        }
-        load_released(input, group)
+        load_released(input, group, released)
     });
     loaded.unwrap_or(Err(DOUBLE_GROUP))
 }
@@ -276,23 +300,36 @@ fn load_consumers(rdb_type: u8, input: &mut dyn Source, group: &mut Group) -> Re
             return Err(DOUBLE_CONSUMER);
         }
         for _ in 0..input.length()? {
-            if !group.own(read_raw_id(input)?, consumer) {
-                return Err(NOT_PENDING);
+            let id = read_raw_id(input)?;
+            if !group.own(id, consumer) {
+                let delivery = group.pending_at(id).ok_or(NOT_PENDING)?;
+                input.forgive(TWO_OWNERS)?;
+                group.deliver(id, Delivery { consumer, ..delivery });
             }
         }
     }
     Ok(())
 }
 
-/// Reads the entries that no consumer has, in the order in which they were given back.
-fn load_released(input: &mut dyn Source, group: &mut Group) -> Result<(), DecodeError> {
-    for _ in 0..group.released_count() {
+/// Reads the entries that no consumer has, in the order in which they were given back. Others that no
+/// consumer has are pending nowhere.
+fn load_released(input: &mut dyn Source, group: &mut Group, released: u64) -> Result<(), DecodeError> {
+    let mut named = BTreeSet::new();
+    for _ in 0..released {
         let id = read_raw_id(input)?;
         let delivery = group.pending_at(id).ok_or(NOT_PENDING)?;
         if delivery.has_consumer() {
             return Err(NOT_FREE);
         }
         group.deliver(id, Delivery::released(delivery.count));
+        named.insert(id);
+    }
+    if named.len() != group.released_count() {
+        input.forgive(NO_OWNER)?;
+        let all = group.pending(EntryId::ZERO, EntryId::MAX);
+        let is_lost = |(id, delivery): &(EntryId, Delivery)| !delivery.has_consumer() && !named.contains(id);
+        let lost: Vec<EntryId> = all.filter(is_lost).map(|(id, _)| id).collect();
+        lost.into_iter().for_each(|id| _ = group.acknowledge(id));
     }
     Ok(())
 }

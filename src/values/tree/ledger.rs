@@ -12,6 +12,7 @@ mod group;
 mod id;
 mod idle;
 mod producers;
+mod salvage;
 mod trimming;
 
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub(crate) use delivery::Delivery;
 pub(crate) use group::{Consumer, Group};
 pub(crate) use id::{EntryId, ID_TEXT_BYTES_MAX};
 pub(crate) use producers::{MESSAGES, Message, Producers, SECONDS};
+pub(crate) use salvage::Salvage;
 pub(crate) use trimming::{Keep, References, Trim};
 
 /// Bytes of a block at most, whatever the limits are. Redis: `STREAM_LISTPACK_MAX_SIZE`.
@@ -40,6 +42,8 @@ pub struct Ledger {
     blocks: Blocks,
     /// Entries that are not deleted.
     len: usize,
+    /// How many more entries the ledger is [said to have](Ledger::length).
+    surplus: i64,
     /// The highest ID that an entry has had.
     pub last_id: EntryId,
     /// The highest ID of an entry that was deleted, other than by trimming.
@@ -63,6 +67,18 @@ impl Ledger {
     /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The number of entries that the ledger is said to have. Trimming in versions of Redis up to 7.0.0 could
+    /// leave streams that count more entries than they have. They live on from file to file, and clients see
+    /// that count as their length.
+    pub fn length(&self) -> u64 {
+        (self.len as i64).saturating_add(self.surplus).max(0) as u64
+    }
+
+    /// Sets what a file says of the number of entries.
+    pub fn set_length(&mut self, length: u64) {
+        self.surplus = i64::try_from(length).unwrap_or(i64::MAX).saturating_sub(self.len as i64);
     }
 
     /// Bytes of memory below this value. What copies share counts for each.
@@ -178,13 +194,12 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// [`DecodeError::Invalid`] if it is damaged, or not behind the blocks so far.
-    pub fn append_listpack(&mut self, id: EntryId, listpack: Vec<u8>) -> Result<(), DecodeError> {
+    /// [`DecodeError::Invalid`] if it is damaged, or not behind the blocks so far; with the listpack.
+    pub fn append_listpack(&mut self, id: EntryId, listpack: Vec<u8>) -> Result<(), (DecodeError, Vec<u8>)> {
         let behind = (self.blocks.len() > 0).then_some(self.last_id);
         let (block, live, last) = Block::checked(listpack, id, behind)?;
-        let too_long = DecodeError::Invalid("a block of a stream is too long");
-        self.blocks.push(id, u32::try_from(live).map_err(|_| too_long)?, block);
-        self.len += live;
+        self.blocks.push(id, live, block);
+        self.len += live as usize;
         self.last_id = last;
         Ok(())
     }

@@ -6,30 +6,24 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
 use crate::aof::{files, increment};
 use crate::client::{Client, Reply, request};
 use crate::folder::Folder;
+use crate::preloaded::Preloaded;
 use crate::server::{Server, wait_until};
 
-/// The library, compiled once for all tests of this process.
-fn library() -> &'static str {
-    static LIBRARY: OnceLock<(Folder, String)> = OnceLock::new();
-    let (_folder, path) = LIBRARY.get_or_init(|| {
-        let folder = Folder::new("power-library");
-        let (source, library) = (folder.write("disk.c", include_str!("disk.c")), folder.file("disk.so"));
-        let compiled = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-o", &library, &source, "-ldl", "-lpthread"])
-            .output()
-            .expect("the C compiler that building Keyfast needs");
-        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-        (folder, library)
-    });
-    path
+/// The library, compiled once for the tests that run at the same time.
+fn library() -> Arc<Preloaded> {
+    static LIBRARY: Mutex<Weak<Preloaded>> = Mutex::new(Weak::new());
+    let mut known = LIBRARY.lock().unwrap_or_else(PoisonError::into_inner);
+    let library =
+        known.upgrade().unwrap_or_else(|| Arc::new(Preloaded::compile("disk", include_str!("disk.c"))));
+    *known = Arc::downgrade(&library);
+    library
 }
 
 /// A machine with a disk.
@@ -39,6 +33,7 @@ struct Machine {
     /// What is on the disk.
     kept: Folder,
     faults: Folder,
+    library: Arc<Preloaded>,
 }
 
 impl Machine {
@@ -47,6 +42,7 @@ impl Machine {
             work: Folder::new(&format!("power-{name}")),
             kept: Folder::new(&format!("power-{name}-kept")),
             faults: Folder::new(&format!("power-{name}-faults")),
+            library: library(),
         };
         for folder in ["files", "folders", "held"] {
             fs::create_dir(machine.kept.path().join(folder)).unwrap();
@@ -69,8 +65,8 @@ impl Machine {
     /// Starts a server.
     fn start(&self, options: &[&str]) -> Server {
         let mut command = self.work.command();
-        command
-            .env("LD_PRELOAD", library())
+        self.library
+            .preload(&mut command)
             .env("DISK_ROOT", self.work.path())
             .env("DISK_KEPT", self.kept.path())
             .env("DISK_FAULTS", self.faults.path())
@@ -250,7 +246,7 @@ fn survives(number: usize, policy: &str) -> bool {
     let machine = Machine::new(&format!("any-{policy}-{number}"));
     let users = machine.install("users.acl", "user default on nopass ~* &* +@all\n");
     let log = format!("appendonly yes\nappendfsync {policy}\nsave \"\"\n");
-    let config = machine.install("keyfast.conf", &format!("{log}aclfile {users}\n"));
+    let config = machine.install("keyfast.conf", &format!("{log}aclfile '{users}'\n"));
     let mut server = machine.start(&[&config]);
     let starting_syncs = fs::read_to_string(machine.kept.path().join("syncs")).expect("the start syncs");
     let fault = format!("sync-{}", starting_syncs.parse::<usize>().unwrap() + number);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::{Client, Reply, request};
 use crate::folder::Folder;
+use crate::open_files::ask_for;
 use crate::output::{described, figure};
 use crate::server::{PATIENCE, Server, free_port, program, wait_until};
 use crate::starting::outward_address;
@@ -40,7 +41,7 @@ fn used_memory(client: &mut Client) -> usize {
 
 #[test]
 fn d1_lengths_that_are_announced_before_auth_take_no_memory() {
-    let _ = rlimit::increase_nofile_limit(4096);
+    let Some(_files) = ask_for(810) else { return };
     let server = Server::start_with(&["--requirepass", "secret", "--maxclients", "2000"]);
     let mut known = server.client();
     known.line("AUTH secret").is_ok();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::client::{Client, Reply, request};
+use crate::open_files::ask_for;
 use crate::server::{Server, is_redis};
 
 /// The server serves this client and another one.
@@ -120,7 +121,7 @@ fn c8_long_patterns_do_not_overflow_the_stack() {
 #[test]
 fn c6_buffers_that_grow_and_shrink_keep_their_size() {
     const CONNECTIONS: usize = 1000;
-    let _ = rlimit::increase_nofile_limit(4096);
+    let Some(_files) = ask_for(CONNECTIONS + 10) else { return };
     let server = Server::start();
     let mut asking = server.client();
     let used = |client: &mut Client| client.info("used_memory").parse::<usize>().expect("a number");

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::cluster::eventually;
 use super::postgres::{Postgres, pair};
 use crate::client::{Client, Reply, request};
+use crate::open_files::ask_for;
 use crate::server::{Server, SetOnDrop};
 
 /// A session of psql that stays open, and so may hold locks.
@@ -452,6 +453,7 @@ fn fencing_numbers_of_a_key_only_grow() {
 marked!(needs_tools: many_clients_wait_in_bounded_memory_and_are_told_in_time_when_the_store_is_away);
 fn many_clients_wait_in_bounded_memory_and_are_told_in_time_when_the_store_is_away() {
     let Some(cluster) = Postgres::start("many", 1) else { return };
+    let Some(_files) = ask_for(3010) else { return };
     let clients_of = |front: &Server| -> Vec<Client> {
         let mut clients: Vec<Client> = (0..3000).map(|_| front.client()).collect();
         for (number, client) in clients.iter_mut().enumerate() {

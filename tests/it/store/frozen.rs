@@ -9,13 +9,14 @@ use super::etcd::Etcd;
 use super::postgres::Postgres;
 use crate::client::{Client, Reply};
 use crate::folder::Folder;
+use crate::preloaded::Preloaded;
 use crate::server::{Server, program};
 use crate::tools::installed;
 
 /// A front-end that can be frozen.
 pub(super) struct Freezer {
     folder: Folder,
-    preloaded: String,
+    preloaded: Preloaded,
 }
 
 impl Freezer {
@@ -23,10 +24,7 @@ impl Freezer {
     pub(super) fn new(test: &str) -> Option<Freezer> {
         installed("cc")?;
         let folder = Folder::new(&format!("freezer-{test}"));
-        let (source, preloaded) =
-            (folder.write("frozen.c", include_str!("frozen.c")), folder.file("frozen.so"));
-        let status = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", &preloaded, &source]).status();
-        assert!(status.expect("cc runs").success());
+        let preloaded = Preloaded::compile(&format!("frozen-{test}"), include_str!("frozen.c"));
         let freezer = Freezer { folder, preloaded };
         freezer.stand_still(Duration::ZERO);
         Some(freezer)
@@ -35,10 +33,10 @@ impl Freezer {
     /// Starts the front-end.
     pub(super) fn front(&self, url: &str) -> Server {
         let mut command = Command::new(program());
-        command
+        self.preloaded
+            .preload(command.current_dir(self.folder.path()))
             .args(["--port", "0", "--save", "", "--bind", "127.0.0.1", "--store-timeout", "20000"])
             .args(["--store", url])
-            .env("LD_PRELOAD", &self.preloaded)
             .env("FROZEN_CLOCK", self.folder.file("clock"))
             .stdin(Stdio::null());
         let front = Server::run(&mut command, 0);

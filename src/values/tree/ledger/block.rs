@@ -239,19 +239,27 @@ impl Block {
     /// # Errors
     ///
     /// [`DecodeError::Invalid`] if the listpack is damaged, its numbers contradict each other, or the IDs of
-    /// its entries do not ascend.
+    /// its entries do not ascend; with the listpack.
     pub(super) fn checked(
         listpack: Vec<u8>,
         base: EntryId,
         behind: Option<EntryId>,
-    ) -> Result<(Block, usize, EntryId), DecodeError> {
+    ) -> Result<(Block, u32, EntryId), (DecodeError, Vec<u8>)> {
         let block = Block(listpack);
+        match block.check(base, behind) {
+            Ok((live, last)) => Ok((block, live, last)),
+            Err(why) => Err((why, block.0)),
+        }
+    }
+
+    /// The number of entries that are not deleted, and the ID of the last one of these.
+    fn check(&self, base: EntryId, behind: Option<EntryId>) -> Result<(u32, EntryId), DecodeError> {
         if behind.is_some_and(|behind| base <= behind) {
             return Err(CORRUPT);
         }
         let (mut live, mut deleted, mut last) = (0, 0, None);
         let announced = {
-            let mut elements = Listpack::new(&block.0)?;
+            let mut elements = Listpack::new(&self.0)?;
             let mut next = || elements.next().transpose()?.ok_or(CORRUPT);
             let mut number = || integer(next()?).ok_or(CORRUPT);
             let announced = (number()?, number()?);
@@ -291,10 +299,20 @@ impl Block {
             }
             announced
         };
-        match announced == (live, deleted) && live + deleted > 0 {
-            true => Ok((block, live as usize, last.unwrap_or(base))),
-            false => Err(CORRUPT),
-        }
+        let is_right = announced == (live, deleted) && live + deleted > 0;
+        let live = u32::try_from(live).ok().filter(|_| is_right).ok_or(CORRUPT)?;
+        Ok((live, last.unwrap_or(base)))
+    }
+
+    /// The listpack of a file, whatever is in it, to find its entries: they are read up to the first one that
+    /// cannot be.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::Invalid`] if it has not the length that it says, or nothing is in it.
+    pub(super) fn unchecked(listpack: Vec<u8>) -> Result<Block, DecodeError> {
+        let has_anything = Listpack::new(&listpack)?.next().is_some();
+        if has_anything { Ok(Block(listpack)) } else { Err(CORRUPT) }
     }
 }
 
@@ -468,7 +486,7 @@ mod tests {
                 if let Ok((block, live, _)) = Block::checked(changed, BASE, None) {
                     let mut entries = block.entries(BASE);
                     let count = std::iter::from_fn(|| entries.forth()).filter(|entry| !entry.is_deleted);
-                    assert_eq!(count.count(), live);
+                    assert_eq!(count.count(), live as usize);
                 }
             }
             assert!(Block::checked(whole[..at].to_vec(), BASE, None).is_err());

@@ -42,8 +42,21 @@ pub enum References {
 }
 
 impl Ledger {
+    /// The same rule for the entries that there are: a ledger may be said to have more.
+    fn as_counted(&self, trim: Trim) -> Trim {
+        let keep = match trim.keep {
+            Keep::Last(count) => {
+                let count = i64::try_from(count).unwrap_or(i64::MAX).saturating_sub(self.surplus);
+                Keep::Last(usize::try_from(count).unwrap_or(0))
+            }
+            keep => keep,
+        };
+        Trim { keep, ..trim }
+    }
+
     /// Trims entries, whatever the groups need; returns how many, and what is to be freed.
     pub fn trim(&mut self, trim: Trim) -> (usize, Remains) {
+        let trim = self.as_counted(trim);
         let (mut trimmed, Some(mut place)) = (0, self.blocks.first()) else {
             return (0, Remains::default());
         };
@@ -87,6 +100,7 @@ impl Ledger {
     pub fn trim_one_by_one(&mut self, trim: Trim) -> (Vec<EntryId>, Remains) {
         /// Some 5 ms.
         const LOOKED_AT_MAX: usize = 20_000;
+        let trim = self.as_counted(trim);
         let read_by_all = match trim.references {
             References::Decide => self.groups().map(|group| group.last_id).min().unwrap_or(EntryId::MAX),
             References::Stay | References::Leave => EntryId::MAX,
