@@ -251,12 +251,14 @@ impl Session {
     pub fn new(client: Arc<Client>, users: &Users) -> Session {
         let user = Arc::clone(users.default_user());
         client.profile.lock().user = Some(Arc::clone(&user));
+        let is_authenticated = users.admits_everybody();
+        client.footprint.set_known(is_authenticated);
         Session {
             client,
             database: 0,
             protocol: Protocol::default(),
             user,
-            is_authenticated: users.admits_everybody(),
+            is_authenticated,
             replies: Replies::default(),
             is_closing: false,
             replica: Replica::default(),
@@ -347,6 +349,7 @@ impl Session {
             return Err(WrongPassword);
         }
         self.is_authenticated = true;
+        self.client.footprint.set_known(true);
         Ok(())
     }
 
@@ -441,6 +444,7 @@ impl Session {
     pub fn lock_out(&mut self, users: &Users) {
         self.user = Arc::clone(users.default_user());
         self.is_authenticated = false;
+        self.client.footprint.set_known(false);
     }
 
     /// Puts everything back to its state when the client connected (RESET). Watching, tracking and listening

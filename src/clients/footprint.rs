@@ -3,25 +3,45 @@
 //! The connection reports the sizes of its buffers whenever they change; it reports nothing while a client
 //! sends whole requests and takes its replies. Others read it: CLIENT LIST, INFO, the limits of output and of
 //! all clients' memory.
+//!
+//! What strangers take, which have not authenticated, is summed up apart: they must not push out data, and
+//! together they may have only so much.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Mail that takes no more than this does not count.
 const MAIL_BYTES_MIN: usize = 2 << 10;
+/// What the buffers of a client that has not authenticated may always take: more than a password, …
+const STRANGER_FREE_BYTES: usize = 4 << 10;
+/// … and what those that take more may take together.
+const STRANGERS_BUFFER_BYTES_MAX: usize = 8 << 20;
 
 /// The memory of all clients.
 #[derive(Debug, Default)]
 pub struct ClientMemory {
     bytes: AtomicUsize,
+    /// Those of clients that have not authenticated, without their mail, which they do not get.
+    strangers_bytes: AtomicUsize,
+    /// Those of their buffers.
+    strangers_buffer_bytes: AtomicUsize,
 }
 
 impl ClientMemory {
     /// Bytes that all clients take together.
     pub fn bytes(&self) -> usize {
         // For a moment one client's decrease can be counted before another's increase.
-        (self.bytes.load(Ordering::Relaxed) as isize).max(0) as usize
+        not_negative(&self.bytes)
     }
+
+    /// Bytes that clients take which have not authenticated.
+    pub fn strangers_bytes(&self) -> usize {
+        not_negative(&self.strangers_bytes)
+    }
+}
+
+fn not_negative(sum: &AtomicUsize) -> usize {
+    (sum.load(Ordering::Relaxed) as isize).max(0) as usize
 }
 
 /// The sizes of a client's input buffers, in bytes.
@@ -54,6 +74,8 @@ pub struct Output {
 #[derive(Debug)]
 pub struct Footprint {
     all: Arc<ClientMemory>,
+    /// Whether the client has not authenticated.
+    is_stranger: AtomicBool,
     /// Bytes that it takes while its buffers are empty.
     base_bytes: AtomicUsize,
     query_bytes: AtomicUsize,
@@ -72,6 +94,7 @@ impl Footprint {
     pub(super) fn new(all: Arc<ClientMemory>) -> Footprint {
         Footprint {
             all,
+            is_stranger: AtomicBool::new(true),
             base_bytes: AtomicUsize::new(0),
             query_bytes: AtomicUsize::new(0),
             query_free_bytes: AtomicUsize::new(0),
@@ -88,14 +111,63 @@ impl Footprint {
 
     /// Sets the bytes that the client takes while its buffers are empty.
     pub fn set_base(&self, bytes: usize) {
+        let before = self.base_bytes.load(Ordering::Relaxed);
         self.set_memory(&self.base_bytes, bytes);
+        self.count_stranger(&self.all.strangers_bytes, before, bytes);
+    }
+
+    /// Sets whether the client has authenticated. Only its own connection calls this.
+    pub fn set_known(&self, is_known: bool) {
+        if self.is_stranger.load(Ordering::Relaxed) != is_known {
+            return;
+        }
+        let (base, buffers) = (self.base_bytes.load(Ordering::Relaxed), self.buffer_bytes());
+        self.count_stranger(&self.all.strangers_bytes, base + buffers, 0);
+        self.count_stranger(&self.all.strangers_buffer_bytes, buffers, 0);
+        self.is_stranger.store(!is_known, Ordering::Relaxed);
+        self.count_stranger(&self.all.strangers_bytes, 0, base + buffers);
+        self.count_stranger(&self.all.strangers_buffer_bytes, 0, buffers);
+    }
+
+    /// Whether the buffers of a client that has not authenticated take more than they may, beside those of
+    /// all others. A little is always allowed.
+    pub fn is_too_much_of_a_stranger(&self) -> bool {
+        self.is_stranger.load(Ordering::Relaxed)
+            && self.buffer_bytes() > STRANGER_FREE_BYTES
+            && not_negative(&self.all.strangers_buffer_bytes) > STRANGERS_BUFFER_BYTES_MAX
+    }
+
+    /// Bytes of the buffers whose sizes its own connection sets.
+    fn buffer_bytes(&self) -> usize {
+        let buffers =
+            [&self.query_bytes, &self.query_free_bytes, &self.argument_bytes, &self.output_memory_bytes];
+        buffers.iter().map(|part| part.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Changes a sum over the clients that have not authenticated, if this is one of them.
+    fn count_stranger(&self, sum: &AtomicUsize, before: usize, after: usize) {
+        if self.is_stranger.load(Ordering::Relaxed) && before != after {
+            // Wraps around where it has become less.
+            sum.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
+
+    /// Changes its buffers, and the sums with them.
+    fn set_buffers(&self, change: impl FnOnce()) {
+        let before = self.buffer_bytes();
+        change();
+        let after = self.buffer_bytes();
+        self.count_stranger(&self.all.strangers_bytes, before, after);
+        self.count_stranger(&self.all.strangers_buffer_bytes, before, after);
     }
 
     /// Sets the sizes of its input buffers.
     pub fn set_input(&self, input: Input) {
-        self.set_memory(&self.query_bytes, input.query_bytes);
-        self.set_memory(&self.query_free_bytes, input.query_free_bytes);
-        self.set_memory(&self.argument_bytes, input.argument_bytes);
+        self.set_buffers(|| {
+            self.set_memory(&self.query_bytes, input.query_bytes);
+            self.set_memory(&self.query_free_bytes, input.query_free_bytes);
+            self.set_memory(&self.argument_bytes, input.argument_bytes);
+        });
         self.set_memory(&self.queued_bytes, input.queued_bytes);
         self.set_memory(&self.subscribed_bytes, input.subscribed_bytes);
     }
@@ -115,7 +187,7 @@ impl Footprint {
     pub(super) fn set_output(&self, output: Output) {
         self.output_bytes.store(output.bytes, Ordering::Relaxed);
         self.output_pieces.store(output.pieces, Ordering::Relaxed);
-        self.set_memory(&self.output_memory_bytes, output.memory_bytes);
+        self.set_buffers(|| self.set_memory(&self.output_memory_bytes, output.memory_bytes));
     }
 
     /// The size of the output that its connection has to write.
@@ -145,6 +217,7 @@ impl Footprint {
 
     /// Sets all sizes to zero, when the client has left.
     pub(super) fn clear(&self) {
+        self.set_known(true);
         self.memory().iter().for_each(|part| self.set_memory(part, 0));
     }
 
@@ -175,6 +248,7 @@ impl Footprint {
 
 impl Drop for Footprint {
     fn drop(&mut self) {
+        self.set_known(true);
         self.all.bytes.fetch_sub(self.bytes(), Ordering::Relaxed);
     }
 }
@@ -203,5 +277,27 @@ mod tests {
         assert_eq!(all.bytes(), 100);
         drop(one);
         assert_eq!(all.bytes(), 0);
+    }
+
+    #[test]
+    fn what_strangers_take_is_summed_up_until_they_are_known_or_leave() {
+        let all = Arc::new(ClientMemory::default());
+        let (one, two) = (Footprint::new(Arc::clone(&all)), Footprint::new(Arc::clone(&all)));
+        one.set_base(100);
+        two.set_base(100);
+        one.set_input(Input { query_bytes: 5000, queued_bytes: 20, ..Input::default() });
+        two.set_output(Output { bytes: 900, pieces: 1, memory_bytes: STRANGERS_BUFFER_BYTES_MAX });
+        assert_eq!(all.strangers_bytes(), 5200 + STRANGERS_BUFFER_BYTES_MAX);
+        assert!(one.is_too_much_of_a_stranger() && two.is_too_much_of_a_stranger());
+        one.set_known(true);
+        assert_eq!(all.strangers_bytes(), 100 + STRANGERS_BUFFER_BYTES_MAX);
+        assert!(!one.is_too_much_of_a_stranger() && !two.is_too_much_of_a_stranger());
+        one.set_input(Input { query_bytes: 200, ..Input::default() });
+        one.set_known(false);
+        two.set_known(true);
+        assert_eq!(all.strangers_bytes(), 300);
+        two.clear();
+        drop(one);
+        assert_eq!((all.strangers_bytes(), not_negative(&all.strangers_buffer_bytes)), (0, 0));
     }
 }

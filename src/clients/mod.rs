@@ -82,7 +82,8 @@ pub struct Client {
     pub connected_at: Instant,
     /// Its name, user and settings, which its commands change.
     pub profile: Mutex<Profile>,
-    /// When it last sent or took something, by [`Clients::now_ms`].
+    /// When it was last served or took something, by [`Clients::now_ms`]; [`IN_SERVICE_MS`] while the server
+    /// is at work for it.
     last_active_ms: AtomicU64,
     /// How much memory it takes.
     pub footprint: Footprint,
@@ -126,6 +127,8 @@ pub enum Waiting {
 
 /// Bit beside [`Waiting`]: the waiting client is being served, or looks itself whether there is something.
 const CLAIMED: u8 = 8;
+/// In place of the time of a client's last activity: the server is at work for it.
+const IN_SERVICE_MS: u64 = u64::MAX;
 /// How long another thread may take to serve a client. Most are done in some microseconds.
 const SERVING: Duration = Duration::from_millis(1);
 
@@ -539,9 +542,29 @@ impl Client {
         self.profile.lock().state.subscriptions != [0; 3]
     }
 
-    /// Records that it has sent or taken something just now.
+    /// Records that the server is at work for it from now on, until [`set_active`](Self::set_active).
+    #[inline]
+    pub fn begin_service(&self) {
+        self.last_active_ms.store(IN_SERVICE_MS, Ordering::Relaxed);
+    }
+
+    /// Records that it has been served just now, or that it has come.
+    #[inline]
     pub fn set_active(&self, now_ms: u64) {
         self.last_active_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Records that it has taken something just now.
+    pub fn note_taken(&self, now_ms: u64) {
+        if self.last_active_ms.load(Ordering::Relaxed) != IN_SERVICE_MS {
+            self.set_active(now_ms);
+        }
+    }
+
+    /// Whether it waits for what others bring, in a blocking command or as a listener. Its silence does not
+    /// mean that it has nothing more to do here.
+    pub fn is_expecting(&self) -> bool {
+        self.is_blocked() || self.is_listening() || self.profile.lock().is_monitor
     }
 
     /// For how many seconds it has done nothing.

@@ -5,10 +5,8 @@ use std::mem::take;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::BytesMut;
-
 use crate::allocator;
-use crate::clients::Input;
+use crate::clients::{Input, Leaving};
 use crate::commands::execution::origin::Origin;
 use crate::commands::execution::traces::{Measures, charge};
 use crate::commands::facts::lookup::{find, resolve};
@@ -85,18 +83,39 @@ impl Conversation {
         Conversation { instance, session, intake: None, output: Vec::new(), is_input_shown: false }
     }
 
-    /// The buffer to read into.
+    /// The input to read into.
     #[inline]
-    pub(super) fn input(&mut self) -> &mut BytesMut {
-        &mut self.intake.get_or_insert_with(buffers::take_intake).input
+    pub(super) fn intake(&mut self) -> &mut Intake {
+        self.intake.get_or_insert_with(buffers::take_intake)
     }
 
-    /// Gives back the input buffer, if it is empty. Called before the server waits for the client.
+    /// Gives back the input buffer. Called before the server waits, for the client or for anything else. What
+    /// is left in the buffer stays, in memory of its own size: any number of clients may wait for long.
     #[inline]
     pub(super) fn rest(&mut self) {
         if let Some(intake) = self.intake.take_if(|intake| intake.is_empty()) {
             buffers::give_back_intake(intake);
+        } else if self.intake.is_some() {
+            self.pack_input();
         }
+    }
+
+    #[cold]
+    fn pack_input(&mut self) {
+        let Some(intake) = &mut self.intake else { return };
+        if let Some(packed) = intake.pack() {
+            let mut large = std::mem::replace(intake, Box::new(packed));
+            large.clear();
+            buffers::give_back_intake(large);
+            self.show_input();
+        }
+    }
+
+    /// Gives back the output buffer as [`rest`](Self::rest) does with the input. Called before the server
+    /// waits with replies that may not be sent yet.
+    pub(super) fn pack_output(&mut self) {
+        let packed = self.output.as_slice().to_vec();
+        buffers::give_back_output(std::mem::replace(&mut self.output, packed));
     }
 
     /// Bytes that were read and not executed.
@@ -151,9 +170,23 @@ impl Conversation {
         if let Some(intake) = self.intake.as_ref().filter(|intake| !intake.input.is_empty()) {
             input.argument_bytes = intake.reader.partial_bytes();
             input.query_bytes = intake.input.len().saturating_sub(input.argument_bytes);
-            input.query_free_bytes = intake.free_bytes();
+            input.query_free_bytes = intake.held_bytes().saturating_sub(intake.input.len());
         }
         session.client.footprint.set_input(input);
+        self.limit_stranger();
+    }
+
+    /// Disconnects a client that has not authenticated if its buffers take too much, beside those of others.
+    pub(super) fn limit_stranger(&self) {
+        let client = &self.session.client;
+        if client.footprint.is_too_much_of_a_stranger() && client.leaving() != Leaving::Now {
+            self.instance.statistics.add(Count::QueriesTooLong, 1);
+            tracing::warn!(
+                "Closing client that has not authenticated: {}, since such clients hold too much together",
+                client.address
+            );
+            client.ask_to_leave(Leaving::Now);
+        }
     }
 
     /// Whether it is time to try the last request again, although its wait is not over.
@@ -165,8 +198,12 @@ impl Conversation {
     /// Lets the last request be executed again. The client keeps its place in the queues of its keys.
     pub(super) fn resume(&mut self) {
         self.session.resumed = self.session.blocked.take();
+    }
+
+    /// Counts the last request as done, since its wait is over.
+    pub(super) fn has_waited(&mut self) {
         if let Some(intake) = &mut self.intake {
-            intake.done -= 1;
+            intake.done += 1;
         }
     }
 
@@ -201,6 +238,7 @@ impl Conversation {
         let Conversation { instance, session, intake, output, .. } = self;
         let Some(intake) = intake else { return Answered::All };
         let _passing = allocator::hold_back();
+        session.client.begin_service();
         if output.capacity() == 0 {
             *output = buffers::take_output();
         }
@@ -221,7 +259,7 @@ impl Conversation {
                 }
             };
             intake.plan(instance, session);
-            let Intake { input, reader, done, plans } = &mut **intake;
+            let Intake { input, reader, done, plans, .. } = &mut **intake;
             let mut reply = 0;
             for (request, plan) in reader.requests(input, *done).zip(plans.iter()) {
                 if output.len() >= output_bytes_max {
@@ -303,6 +341,10 @@ impl Conversation {
                 break Answered::All;
             }
         };
+        if matches!(answered, Answered::Waiting { .. }) {
+            // It is not done before its wait is over.
+            intake.done -= 1;
+        }
         if intake.done == 0 && !intake.input.is_empty() && matches!(answered, Answered::All) {
             // What is left is the beginning of a request.
             intake.release();

@@ -8,11 +8,18 @@ use crate::instance::Instance;
 use crate::resp::{Limits, ProtocolError, RequestReader};
 use crate::session::Session;
 
-/// A connection has one only while it has input.
+/// Bytes per read.
+pub(super) const READ_BYTES: usize = 32 << 10;
+/// Memory that may be too much for what is left, beside as much again as that.
+const LOOSE_BYTES_MAX: usize = 1 << 10;
+
+/// A connection has one only while it has input. While the connection waits, its size is that of the input.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
     /// Bytes from the socket that are not executed yet.
     pub(super) input: BytesMut,
+    /// The memory of the input. Its capacity shows only what lies behind its first byte.
+    held_bytes: usize,
     /// Splits the bytes into requests.
     pub(super) reader: RequestReader,
     /// How many of the reader's requests have been executed.
@@ -27,9 +34,57 @@ impl Intake {
         self.input.is_empty() && self.reader.is_empty()
     }
 
-    /// Bytes that can be read into it without more memory.
-    pub(super) fn free_bytes(&self) -> usize {
-        self.input.capacity() - self.input.len()
+    /// The memory of the input.
+    #[inline]
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// Makes room for a read.
+    #[inline]
+    pub(super) fn make_room(&mut self) {
+        if self.input.capacity() - self.input.len() < READ_BYTES / 2 {
+            self.grow(READ_BYTES);
+        }
+    }
+
+    fn grow(&mut self, bytes: usize) {
+        self.input.reserve(bytes);
+        self.held_bytes = self.held_bytes.max(self.input.capacity());
+    }
+
+    /// Appends what was read into another one.
+    pub(super) fn append(&mut self, read: &[u8]) {
+        self.grow(read.len());
+        self.input.extend_from_slice(read);
+    }
+
+    /// Whether it has no room for reads, since it is as small as what is left in it.
+    #[inline]
+    pub(super) fn is_packed(&self) -> bool {
+        self.held_bytes < READ_BYTES && !self.input.is_empty()
+    }
+
+    /// Drops the requests that are done. Returns what is left in memory of its own size, if this has much
+    /// more.
+    pub(super) fn pack(&mut self) -> Option<Intake> {
+        let bytes = self.reader.release_first(std::mem::take(&mut self.done));
+        self.input.advance(bytes);
+        let left = self.input.len();
+        let is_loose = self.held_bytes > left.saturating_mul(2) + LOOSE_BYTES_MAX;
+        is_loose.then(|| Intake {
+            input: BytesMut::from(&self.input[..]),
+            held_bytes: left,
+            reader: self.reader.clone(),
+            ..Intake::default()
+        })
+    }
+
+    /// Drops everything, so that another connection may use it.
+    pub(super) fn clear(&mut self) {
+        self.input.clear();
+        self.reader = RequestReader::default();
+        self.done = 0;
     }
 
     /// Reads ahead. Returns how many requests are complete.

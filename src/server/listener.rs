@@ -13,7 +13,7 @@ use tokio::select;
 use tokio::task::JoinSet;
 
 use crate::certificates::why_not_greeted;
-use crate::clients::{Address, Leaving, Registration};
+use crate::clients::{Address, Client, Leaving, Registration};
 use crate::config::{Config, Text};
 use crate::instance::Instance;
 use crate::platform::sockets;
@@ -42,6 +42,12 @@ const PROTECTED: &[u8] =
     the server manually just for testing, restart it with the '--protected-mode no' option. 4) Setup a an \
     authentication password for the default user. NOTE: You only need to do one of the above things in order \
     for the server to start accepting connections from the outside.\r\n";
+
+/// Bytes that a client takes beside the future that serves it, while it sends nothing and gets nothing: what
+/// others see of it, and its places in lists, among them the system's.
+const BASE_BYTES: usize = size_of::<Client>() + 400;
+/// What TLS takes beside that, about.
+const SECURE_BYTES: usize = 3800;
 
 /// How long accepting pauses when the system has no more sockets.
 const PAUSE_WITHOUT_SOCKETS: Duration = Duration::from_millis(100);
@@ -274,7 +280,12 @@ fn admit_tcp(reception: &Reception, stream: TcpStream, address: SocketAddr, gree
             let registration = register(instance, &stream, address, local_address);
             let instance = Arc::clone(instance);
             // The next client need not wait for the handshake of this one.
-            reception.clientele.add(|ticket| serve_tls(instance, stream, registration, greeter, ticket));
+            reception.clientele.add(|ticket| {
+                let client = Arc::clone(&registration.client);
+                let serving = serve_tls(instance, stream, registration, greeter, ticket);
+                client.footprint.set_base(BASE_BYTES + SECURE_BYTES + size_of_val(&serving));
+                serving
+            });
         }
     }
 }
@@ -330,8 +341,11 @@ where
 {
     let instance = Arc::clone(&reception.instance);
     reception.clientele.add(|ticket| {
+        let client = Arc::clone(&registration.client);
         let mut runner = Runner::new(instance, Connection::new(stream, ticket), registration);
-        async move { runner.serve().await }
+        let serving = async move { runner.serve().await };
+        client.footprint.set_base(BASE_BYTES + size_of_val(&serving));
+        serving
     });
 }
 

@@ -1,9 +1,9 @@
 //! Sockets and time: everything that waits.
 //!
-//! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them, and
-//! [`suites`] is what TLS offers). [`runner`] is one client from its first byte to its last, a [`carrier`]
-//! moves its bytes, and [`conversation`] executes its requests. [`intake`] is its input, [`outflow`] its
-//! output, and [`buffers`] holds their memory. [`exporting`] sends snapshots to clients,
+//! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them, [`suites`]
+//! is what TLS offers, and [`secure`] its stream). [`runner`] is one client from its first byte to its last,
+//! a [`carrier`] moves its bytes, and [`conversation`] executes its requests. [`intake`] is its input,
+//! [`outflow`] its output, and [`buffers`] holds their memory. [`exporting`] sends snapshots to clients,
 //! [`migrating`] keys to other servers.
 //! [`shutdown`] ends everything in order. [`metrics`] reports to monitoring tools. The threads are the
 //! [host](crate::host)'s.
@@ -21,6 +21,7 @@ mod metrics;
 mod migrating;
 mod outflow;
 mod runner;
+mod secure;
 pub(crate) mod shutdown;
 mod suites;
 mod tls;

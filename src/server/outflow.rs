@@ -108,7 +108,7 @@ impl Outflow {
     ) -> io::Result<()> {
         if written > 0 {
             // A client that reads slowly is not idle.
-            client.set_active(instance.clients.now_ms());
+            client.note_taken(instance.clients.now_ms());
         }
         buffers::give_back_output(self.backlog.push(std::mem::take(output), written));
         self.show(client);
@@ -133,7 +133,7 @@ impl Outflow {
             self.backlog.take(more);
         }
         if self.backlog.bytes() < before {
-            client.set_active(instance.clients.now_ms());
+            client.note_taken(instance.clients.now_ms());
         }
         self.show(client);
         if !self.backlog.is_empty() {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, sleep_until};
 
-use crate::clients::{Attention, Client, Leaving, Registration, Waiting};
+use crate::clients::{Attention, Leaving, Registration, Waiting};
 use crate::commands::admin::waiting::{NO_LOG, tell_durability};
 use crate::commands::error::Error;
 use crate::commands::execution::client_room::limit_clients;
@@ -34,7 +34,7 @@ use crate::resp::reply::write_error;
 use crate::session::{Contention, Session};
 use crate::statistics::Count;
 
-use super::buffers::READ_BYTES;
+use super::buffers;
 use super::carrier::Carrier;
 use super::conversation::{Answered, Awaited, Conversation};
 use super::outflow::made_to_leave;
@@ -61,8 +61,6 @@ pub(super) struct Runner<C> {
 
 impl<C: Carrier> Runner<C> {
     pub(super) fn new(instance: Arc<Instance>, carrier: C, registration: Registration) -> Runner<C> {
-        let base_bytes = size_of::<Client>() + size_of::<Runner<C>>();
-        registration.client.footprint.set_base(base_bytes);
         let session = Session::new(Arc::clone(&registration.client), &instance.users);
         let conversation = Conversation::new(instance, session);
         Runner { carrier, conversation, reads: 0, _registration: registration }
@@ -156,23 +154,24 @@ impl<C: Carrier> Runner<C> {
         // A client that sends nothing more may still take its replies.
         self.drain().await?;
         match self.conversation.session.export.take() {
-            Some(wanted) => self.send_snapshot(wanted).await,
+            Some(wanted) => Box::pin(self.send_snapshot(wanted)).await,
             None => Ok(()),
         }
     }
 
-    /// Does what must be done before the next request is executed.
+    /// Does what must be done before the next request is executed. The rarer waits take memory of their own
+    /// while they last, so that it is not each client's.
     async fn go_on_after(&mut self, part: Answered) -> io::Result<()> {
         if let Answered::Waiting { reply, until, awaited } = part {
             return self.wait(reply, until, awaited).await;
         }
         self.flush().await?;
         match part {
-            Answered::Paused => self.sit_out_pause().await,
-            Answered::Delayed(delay) => self.sit_out_delay(delay).await,
-            Answered::Contended(contention) => self.sit_out_contention(contention).await,
-            Answered::InStore => self.sit_out_store().await,
-            Answered::Migrating => self.sit_out_migration().await,
+            Answered::Paused => Box::pin(self.sit_out_pause()).await,
+            Answered::Delayed(delay) => Box::pin(self.sit_out_delay(delay)).await,
+            Answered::Contended(contention) => Box::pin(self.sit_out_contention(contention)).await,
+            Answered::InStore => Box::pin(self.sit_out_store()).await,
+            Answered::Migrating => Box::pin(self.sit_out_migration()).await,
             Answered::Long => self.wait_for_thread().await,
             _ if self.is_writing() => {
                 limit_clients(&self.conversation.instance);
@@ -209,6 +208,8 @@ impl<C: Carrier> Runner<C> {
         let instance = Arc::clone(&self.conversation.instance);
         let client = Arc::clone(&self.conversation.session.client);
         self.conversation.session.is_late = true;
+        client.begin_service();
+        self.conversation.rest();
         let mut over = pin!(instance.faults.over(delay));
         let mut is_cut_off = false;
         let is_executed = poll_fn(|context| {
@@ -238,6 +239,8 @@ impl<C: Carrier> Runner<C> {
     pub(super) async fn sit_out(&mut self, over: impl Future<Output = ()>, reads: bool) -> io::Result<()> {
         let client = Arc::clone(&self.conversation.session.client);
         let is_late = self.conversation.session.is_late;
+        client.begin_service();
+        self.conversation.rest();
         let mut over = pin!(over);
         let is_over = poll_fn(|context| {
             if client.must_leave() && !is_late {
@@ -286,6 +289,8 @@ impl<C: Carrier> Runner<C> {
     /// Waits for a thread for long requests, and goes on there.
     async fn wait_for_thread(&mut self) -> io::Result<()> {
         let socket = self.carrier.socket();
+        self.conversation.session.client.begin_service();
+        self.conversation.rest();
         limit_clients(&self.conversation.instance);
         if let Some(long) = &mut self.conversation.session.long {
             long.socket = socket;
@@ -370,6 +375,8 @@ impl<C: Carrier> Runner<C> {
             if read == 0 || !self.conversation.is_within_query_limit() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            self.conversation.show_input();
+            limit_clients(&self.conversation.instance);
         }
         Ok(())
     }
@@ -421,22 +428,21 @@ impl<C: Carrier> Runner<C> {
             return self.leave_answered().await;
         }
         let has_waited_for_keys = place.is_some();
-        match self.end_wait(place).await {
-            Outcome::GivenUp => {}
-            Outcome::Again => {
-                self.conversation.resume();
-                return Ok(());
+        let outcome = self.end_wait(place).await;
+        if matches!(outcome, Outcome::Again) {
+            self.conversation.resume();
+            return Ok(());
+        }
+        self.conversation.has_waited();
+        if let Outcome::Served(served, logged) = outcome {
+            let session = &mut self.conversation.session;
+            session.logged.end = session.logged.end.max(logged);
+            self.conversation.end_waiting(has_waited_for_keys, &served);
+            let output = &mut self.conversation.output;
+            if !last_reply.is_empty() {
+                output.extend_from_slice(&served);
             }
-            Outcome::Served(served, logged) => {
-                let session = &mut self.conversation.session;
-                session.logged.end = session.logged.end.max(logged);
-                self.conversation.end_waiting(has_waited_for_keys, &served);
-                let output = &mut self.conversation.output;
-                if !last_reply.is_empty() {
-                    output.extend_from_slice(&served);
-                }
-                return Ok(());
-            }
+            return Ok(());
         }
         if tells_durability && !last_reply.is_empty() {
             last_reply.clear();
@@ -512,13 +518,28 @@ impl<C: Carrier> Runner<C> {
 
     /// Reads what is there. Holds a buffer only while something is there.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let input = self.conversation.input();
-        if input.capacity() - input.len() < READ_BYTES / 2 {
-            // A client that has sent only the beginning of a request holds no more memory than it needs.
-            input.reserve(READ_BYTES);
+        let intake = self.conversation.intake();
+        let polled = if intake.is_packed() {
+            self.poll_read_beside(context)
+        } else {
+            intake.make_room();
+            self.carrier.poll_read(context, &mut intake.input)
+        };
+        if polled.is_pending() {
+            self.conversation.rest();
         }
-        let polled = self.carrier.poll_read(context, input);
-        self.conversation.rest();
+        polled
+    }
+
+    /// Reads into a buffer of the thread, behind input that is packed: it grows by no more than what comes.
+    #[cold]
+    fn poll_read_beside(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut beside = buffers::take_intake();
+        beside.make_room();
+        let polled = self.carrier.poll_read(context, &mut beside.input);
+        self.conversation.intake().append(&beside.input);
+        beside.clear();
+        buffers::give_back_intake(beside);
         polled
     }
 
@@ -531,6 +552,7 @@ impl<C: Carrier> Runner<C> {
         }
         poll_fn(|context| Poll::Ready(self.write_or_keep(context))).await?;
         if self.is_writing() && !self.conversation.session.is_authenticated {
+            self.conversation.limit_stranger();
             self.drain().await?;
         }
         Ok(())
@@ -551,8 +573,10 @@ impl<C: Carrier> Runner<C> {
     /// Waits until replies may be sent.
     async fn may_answer(&mut self) -> io::Result<()> {
         self.conversation.rest();
+        self.conversation.pack_output();
         let Conversation { instance, session, .. } = &self.conversation;
         let logged = session.logged;
+        session.client.begin_service();
         if !instance.reply_gate.decided().await {
             return Err(made_to_leave());
         }
@@ -560,6 +584,8 @@ impl<C: Carrier> Runner<C> {
             // Its changes may be lost. It is disconnected without a reply, since either reply could be wrong.
             return Err(io::Error::other("what it has changed could not be logged"));
         }
+        let Conversation { instance, session, .. } = &self.conversation;
+        session.client.set_active(instance.clients.now_ms());
         Ok(())
     }
 

@@ -12,19 +12,18 @@ use parking_lot::RwLock;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{Error, RootCertStore, ServerConfig};
-use tokio_rustls::server::TlsStream;
 
 use crate::certificates::{self, Validity, why_refused, why_untrusted};
 use crate::config::{Config, TLS_AUTH_CLIENTS};
 use crate::files::NamedFile;
 
+use super::secure::SecureStream;
 use super::suites::Offer;
 
 /// Most time for the handshake, which takes two round trips and some arithmetic. A client that connects and
@@ -33,7 +32,7 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// Everything that a handshake needs; the copies of one server are one.
 #[derive(Clone)]
-pub(super) struct Tls(Arc<RwLock<TlsAcceptor>>);
+pub(super) struct Tls(Arc<RwLock<Arc<ServerConfig>>>);
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -48,7 +47,7 @@ impl Tls {
     ///
     /// With one line for people.
     pub(super) fn of(config: &Config) -> Result<Tls, String> {
-        Ok(Tls(Arc::new(RwLock::new(acceptor(config)?))))
+        Ok(Tls(Arc::new(RwLock::new(terms(config)?))))
     }
 
     /// Reads them again, for the connections that come from now on. They do not resume what a client has
@@ -58,7 +57,7 @@ impl Tls {
     ///
     /// With one line for people; nothing has changed then.
     pub(super) fn renew(&self, config: &Config) -> Result<(), String> {
-        let new = acceptor(config)?;
+        let new = terms(config)?;
         *self.0.write() = new;
         Ok(())
     }
@@ -68,14 +67,14 @@ impl Tls {
     /// # Errors
     ///
     /// If the client takes too long, or its part of the handshake is wrong.
-    pub(super) async fn greet(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        let acceptor = self.0.read().clone();
-        timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await?
+    pub(super) async fn greet(&self, stream: TcpStream) -> io::Result<SecureStream> {
+        let terms = Arc::clone(&self.0.read());
+        timeout(HANDSHAKE_MAX, SecureStream::accept(stream, terms)).await?
     }
 }
 
 /// What the parameters say now.
-fn acceptor(config: &Config) -> Result<TlsAcceptor, String> {
+fn terms(config: &Config) -> Result<Arc<ServerConfig>, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("could not configure TLS: {error}");
     let certificate_file = file("tls-cert-file", config.file_of(&config.tls_cert_file))?;
     let certificates = certificates(&certificate_file)?;
@@ -100,12 +99,12 @@ fn acceptor(config: &Config) -> Result<TlsAcceptor, String> {
         // As in Redis, clients decide whether they refuse it.
         tracing::warn!("{certificate_file}: {}", why_untrusted(&Error::InvalidCertificate(why)));
     }
-    Ok(TlsAcceptor::from(Arc::new(made)))
+    Ok(Arc::new(made))
 }
 
 /// Sends the last words to a client and ends the TLS stream properly, so that the client can tell this end
 /// from a cut connection. Does not wait for a client that takes no more bytes now.
-pub(super) async fn end(stream: &mut TlsStream<TcpStream>, last_words: &[u8]) {
+pub(super) async fn end(stream: &mut SecureStream, last_words: &[u8]) {
     let ending = async {
         stream.write_all(last_words).await?;
         stream.shutdown().await

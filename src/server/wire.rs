@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::server::TlsStream;
+
+use super::secure::SecureStream;
 
 /// A stream with a client at its other end.
 pub(super) trait Wire: AsyncRead + AsyncWrite + Unpin {
@@ -25,8 +26,8 @@ impl Wire for UnixStream {
     }
 }
 
-impl Wire for TlsStream<TcpStream> {
+impl Wire for SecureStream {
     fn duplicate(&self) -> Option<OwnedFd> {
-        self.get_ref().0.duplicate()
+        self.socket.duplicate()
     }
 }

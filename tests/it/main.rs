@@ -102,3 +102,4 @@ mod tracking;
 mod transactions;
 mod transport;
 mod version;
+mod waiting;

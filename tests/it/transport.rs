@@ -135,7 +135,7 @@ impl Certificates {
     }
 
     /// The same with more options.
-    fn serve_with(&self, auth_clients: &str, more: &[&str]) -> (Server, u16) {
+    pub(crate) fn serve_with(&self, auth_clients: &str, more: &[&str]) -> (Server, u16) {
         let tls_port = free_port();
         let file = |name: &str| self.folder.file(name);
         let options = [

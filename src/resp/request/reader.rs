@@ -29,7 +29,7 @@ const UNQUOTED_BYTES_KEPT_MAX: usize = 1024;
 /// The caller keeps the input. It reads the requests that are there ([`read_ahead`](Self::read_ahead)), and
 /// takes each ([`requests`](Self::requests)). When it is done with them, it drops as many bytes from the
 /// front of the input as [`release`](Self::release) returns, before it appends more.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RequestReader {
     /// Requests that have been read whole.
     ready: Vec<Ready>,
@@ -143,6 +143,36 @@ impl RequestReader {
             self.unquoted.shrink_to(UNQUOTED_BYTES_KEPT_MAX);
         }
         std::mem::take(&mut self.start)
+    }
+
+    /// The same for the first `done` of them; the others stay ready.
+    pub fn release_first(&mut self, done: usize) -> usize {
+        let Some(next) = self.ready.get(done) else { return self.release() };
+        let bytes = next.start;
+        let done_spans: usize = self.ready[..done].iter().map(|ready| ready.spans as usize).sum();
+        self.ready.drain(..done);
+        self.spans.drain(..done_spans);
+        self.first_span -= done_spans;
+        self.start -= bytes;
+        self.ready.iter_mut().for_each(|ready| ready.start -= bytes);
+        self.release_unquoted();
+        bytes
+    }
+
+    /// Forgets the unquoted arguments in front of those that the ready requests still have.
+    fn release_unquoted(&mut self) {
+        let (mut at, mut released) = (0, None);
+        for ready in &self.ready {
+            let end = at + ready.spans as usize;
+            if ready.is_inline {
+                let from = *released.get_or_insert(self.spans[at].start);
+                for span in &mut self.spans[at..end] {
+                    (span.start, span.end) = (span.start - from, span.end - from);
+                }
+            }
+            at = end;
+        }
+        self.unquoted.drain(..released.map_or(self.unquoted.len(), |from| from as usize));
     }
 
     /// Reads plain requests. The first one that is not plain is left, as it was, to

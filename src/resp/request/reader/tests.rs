@@ -39,6 +39,29 @@ fn read_in_pieces(stream: &[u8], limits: &Limits, sizes: impl IntoIterator<Item 
     (requests, None)
 }
 
+/// The same as a connection does which waits in each request: it keeps those behind it, and a copy of the
+/// reader.
+fn read_one_by_one(stream: &[u8], limits: &Limits, sizes: impl IntoIterator<Item = usize>) -> Outcome {
+    let mut reader = RequestReader::default();
+    let mut requests = Vec::new();
+    let (mut input, mut rest) = (Vec::new(), stream);
+    for size in sizes.into_iter().chain([usize::MAX]) {
+        let (piece, after) = rest.split_at(size.min(rest.len()));
+        input.extend_from_slice(piece);
+        rest = after;
+        loop {
+            match reader.read_ahead(&input, limits) {
+                Ok(0) => break,
+                Ok(_ready) => requests.extend(reader.requests(&input, 0).take(1).map(arguments)),
+                Err(error) => return (requests, Some(error)),
+            }
+            input.drain(..reader.release_first(1));
+            reader = reader.clone();
+        }
+    }
+    (requests, None)
+}
+
 fn arguments(request: Request<'_>) -> Vec<Vec<u8>> {
     request.from(0).map(<[u8]>::to_vec).collect()
 }
@@ -218,7 +241,8 @@ proptest! {
     ) {
         let limits = Limits { unauthenticated, ..LIMITS };
         let whole = read_in_pieces(&stream, &limits, []);
-        prop_assert_eq!(&whole, &read_in_pieces(&stream, &limits, sizes));
+        prop_assert_eq!(&whole, &read_in_pieces(&stream, &limits, sizes.clone()));
+        prop_assert_eq!(&whole, &read_one_by_one(&stream, &limits, sizes));
         prop_assert_eq!(&whole, &read_in_pieces(&stream, &limits, std::iter::repeat_n(1, stream.len())));
     }
 
