@@ -210,7 +210,8 @@ async fn close_clients(instance: Arc<Instance>) {
         let now_ms = instance.clients.now_ms();
         for client in instance.clients.all() {
             // As in Redis, it leaves within the second after its time: this loop looks once a second.
-            if client.idle_ms(now_ms) > timeout_s * 1000 + TICK.as_millis() as u64 {
+            let is_idle = client.idle_ms(now_ms) > timeout_s * 1000 + TICK.as_millis() as u64;
+            if is_idle && !client.is_expecting() {
                 tracing::debug!("Closing idle client {}", client.address);
                 client.ask_to_leave(Leaving::Now);
             }

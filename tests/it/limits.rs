@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::client::Client;
+use crate::client::{Client, Reply, request};
 use crate::open_files::ask_for;
 use crate::server::{PATIENCE, Server, program};
 
@@ -160,6 +160,44 @@ fn idle_clients_are_closed_after_the_timeout() {
     let since = Instant::now();
     assert!(idle.is_closed());
     assert!(since.elapsed() >= Duration::from_secs(1));
+}
+
+#[test]
+fn the_timeout_spares_clients_that_wait_or_listen_or_are_being_served() {
+    let server = Server::start_with(&["--timeout", "1", "--enable-fault-command", "yes"]);
+    let mut other = server.client();
+    other.line("XADD stream 1-1 f v").ignored();
+    other.line("LOCK ACQUIRE lock mine PX 1000000").ignored();
+    other.line("FAULT ADD ON incr DELAY 2500").ignored();
+    let waits = |line: &str| {
+        let mut client = server.client();
+        client.send(&request(line.split(' ')));
+        client
+    };
+    let lines = ["BLPOP list 0", "BZPOPMIN ranking 0", "XREAD BLOCK 0 STREAMS stream $"];
+    let mut waiting: Vec<Client> = lines.into_iter().map(waits).collect();
+    waiting.push(waits("LOCK ACQUIRE lock its PX 1000 WAIT 0"));
+    let mut listening: Vec<Client> =
+        ["SUBSCRIBE channel", "PSUBSCRIBE chan*", "SSUBSCRIBE channel", "MONITOR"].map(waits).into();
+    listening.iter_mut().for_each(|client| client.reply().ignored());
+    let mut delayed = waits("INCR counter");
+    let mut busy = server.client();
+    let script = "local function now() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end \
+                  local began = now() while now() - began < 2500 do end return 1";
+    busy.send(&request(["EVAL", script, "0"]));
+    let mut idle = server.client();
+    assert!(idle.is_closed());
+    delayed.reply().is(1);
+    busy.reply().is(1);
+    // So would this one be by now, if it had said nothing.
+    let mut other = server.client();
+    for line in ["RPUSH list v", "ZADD ranking 1 m", "XADD stream 2-1 f v", "LOCK RELEASE lock mine"] {
+        other.line(line).is(if line.starts_with("XADD") { Reply::from("2-1") } else { Reply::from(1) });
+    }
+    waiting.iter_mut().for_each(|client| client.reply().ignored());
+    other.line("PUBLISH channel hello").is(2);
+    other.line("SPUBLISH channel hello").is(1);
+    listening.iter_mut().for_each(|client| client.reply().ignored());
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "timeout",
-        help: "Time without a request after which a client is disconnected; 0 for never",
+        help: "Idle time after which a client is disconnected that neither waits nor listens; 0 for never",
         default: "0",
         kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
         unit: "seconds",
