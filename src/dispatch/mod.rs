@@ -26,7 +26,7 @@ use crate::commands::facts::{Result, Run, Scope, Taken};
 use crate::commands::testing::faults::{Fate, strike};
 use crate::commands::transactions::{ended, queue, refused};
 use crate::engine::all_keys;
-use crate::engine::memory::{NotBegun, Unfinished, begin_transaction};
+use crate::engine::memory::{LONG_COPY_BYTES, NotBegun, Unfinished, begin_transaction};
 use crate::engine::remote::{self, NotAnswered};
 use crate::engine::unlocked_reads::Copies;
 use crate::instance::Instance;
@@ -353,6 +353,9 @@ fn run_in_memory(
     if session.long.is_none() && Load::of_request(command, request).is_long() {
         return wait_for_thread(instance, session, command, Load::of_request(command, request));
     }
+    if brings_much(session, command, request) {
+        instance.hand_over();
+    }
     let reply = Reply::new(out, session.protocol);
     if let Some(result) = run_without_keys(command, instance, session, request, reply) {
         return Ok(result.map(|_sent| ()));
@@ -409,6 +412,13 @@ fn run_in_memory(
         session.wait = Some(Wait::Turn);
     }
     Ok(result)
+}
+
+/// Whether the arguments of a request take long to copy.
+fn brings_much(session: &Session, command: &Command, request: Request<'_>) -> bool {
+    let is_queue = command.scope == Scope::Queue;
+    let queued_bytes = session.queue.as_ref().filter(|_| is_queue).map_or(0, |queue| queue.bytes);
+    request.bytes().max(queued_bytes) >= LONG_COPY_BYTES
 }
 
 /// Lets a request that takes long wait for a thread for such requests. Returns its error if the replies of

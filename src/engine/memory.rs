@@ -8,6 +8,7 @@ use crate::commands::facts::{Flags, Group, KeyFlags, Scope};
 use crate::instance::Instance;
 use crate::keyspace::{
     Garbage, Hold, KeyLocation, Keyspace, Missed, NotNow, Prepared, Served, Shared, Transaction, complete,
+    missing_bytes,
 };
 use crate::resp::Request;
 use crate::scripting::{NotYet, Turn};
@@ -21,7 +22,7 @@ const COPYING_TRIES_MAX: usize = 8;
 /// fifty times its size, and memory is checked before each command only.
 const VALUES_PREPARED_MAX: usize = 16;
 /// Copying this many bytes takes some milliseconds: other threads serve the clients of this one meanwhile.
-const LONG_COPY_BYTES: usize = 16 << 20;
+pub(crate) const LONG_COPY_BYTES: usize = 16 << 20;
 
 /// A transaction that was begun, and what its command needs besides.
 #[derive(Debug)]
@@ -244,6 +245,9 @@ impl Unfinished {
         self.served.into_iter().for_each(|served| served.deliver(session.logged.end));
         if let Some(garbage) = self.garbage {
             instance.free(garbage);
+        }
+        if missing_bytes(&self.missed) >= LONG_COPY_BYTES {
+            instance.hand_over();
         }
         complete(out, self.missed);
     }

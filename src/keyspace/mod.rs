@@ -74,7 +74,7 @@ pub(crate) use transaction::following::news::{Effect, LockChange, LockNews};
 pub(crate) use transaction::following::records;
 pub(crate) use transaction::following::surveys::{KeySurvey, Survey, Surveyed};
 pub(crate) use transaction::following::watching::Watching;
-pub(crate) use transaction::long_texts::{Missed, Prepared, Shared, complete};
+pub(crate) use transaction::long_texts::{Missed, Prepared, Shared, complete, missing_bytes};
 pub(crate) use transaction::parts::Part;
 pub(crate) use transaction::{Everything, Facts, Hold, HoldsSome, Missing, NotEverything, Transaction, Walk};
 

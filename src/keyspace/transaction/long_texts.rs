@@ -178,7 +178,7 @@ impl Transaction<'_> {
         for Copied { shared: Shared { key, text }, copy } in copied {
             let is_there = self.shared_text(key).is_some_and(|shared| shared.is_same(&text));
             let (spot, shard) = self.shard_mut(key);
-            let entry = if is_there { shard.table_mut(database).entry_mut(spot, key) } else { None };
+            let entry = if is_there { shard.entry_mut(database, spot, key) } else { None };
             let left = match entry.and_then(Entry::structure_mut) {
                 Some(Structure::Text(own)) => std::mem::replace(own, copy),
                 _ => copy,
@@ -215,6 +215,11 @@ impl Transaction<'_> {
     }
 }
 
+/// How many bytes are missing in the output.
+pub(crate) fn missing_bytes(missed: &[Missed]) -> usize {
+    missed.iter().map(|missed| missed.range.len()).sum()
+}
+
 /// Copies into the output what is missing in it, for a caller that holds no lock.
 #[inline(always)]
 pub(crate) fn complete(out: &mut Vec<u8>, missed: Vec<Missed>) {
@@ -226,8 +231,7 @@ pub(crate) fn complete(out: &mut Vec<u8>, missed: Vec<Missed>) {
 #[cold]
 fn fill(out: &mut Vec<u8>, missed: Vec<Missed>) {
     let tail = out.split_off(missed.first().map_or(out.len(), |first| first.at));
-    let missed_bytes: usize = missed.iter().map(|missed| missed.range.len()).sum();
-    out.reserve(missed_bytes + tail.len());
+    out.reserve(missing_bytes(&missed) + tail.len());
     let (mut rest, mut done) = (&tail[..], out.len());
     for Missed { at, text, range } in missed {
         let (between, after) = rest.split_at(at - done);
