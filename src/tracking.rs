@@ -19,6 +19,7 @@
 mod invalidation;
 mod prefixes;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_set};
 use std::ops::Bound::{Included, Unbounded};
 use std::sync::Arc;
@@ -59,6 +60,8 @@ struct Table {
     items: usize,
     /// The listeners, by prefix.
     listeners: BTreeMap<Box<[u8]>, BTreeSet<u64>>,
+    /// How many of these prefixes have each length.
+    prefix_lengths: BTreeMap<usize, usize>,
     /// Changed keys of which the listeners are not notified yet, with the client that made the change and may
     /// have excluded its own changes.
     changed: BTreeMap<Box<[u8]>, Option<u64>>,
@@ -315,13 +318,8 @@ impl Tracking {
         if changed.is_empty() {
             return;
         }
-        for (prefix, numbers) in &table.listeners {
-            let begins = changed.range::<[u8], _>((Included(&**prefix), Unbounded));
-            let begins = begins.take_while(|(key, _)| key.starts_with(prefix));
-            let concerned: Vec<(&[u8], Option<u64>)> = begins.map(|(key, by)| (&**key, *by)).collect();
-            if concerned.is_empty() {
-                continue;
-            }
+        for (prefix, concerned) in table.concerned(&changed) {
+            let Some(numbers) = table.listeners.get(prefix) else { continue };
             let all: Vec<&[u8]> = concerned.iter().map(|(key, _)| *key).collect();
             let mut invalidation = Invalidation::of(&all);
             for tracker in numbers.iter().filter_map(|number| table.trackers.get(number)) {
@@ -339,9 +337,44 @@ impl Tracking {
     }
 }
 
+/// Keys that have changed, with the client that changed each.
+type ChangedKeys<'c> = Vec<(&'c [u8], Option<u64>)>;
+
 impl Table {
+    /// The prefixes with which these keys begin, each with its keys. A client may have a great many prefixes:
+    /// they cost a change no more than a look for each length that they have.
+    fn concerned<'c>(
+        &'c self,
+        changed: &'c BTreeMap<Box<[u8]>, Option<u64>>,
+    ) -> BTreeMap<&'c [u8], ChangedKeys<'c>> {
+        let mut concerned = BTreeMap::<&[u8], ChangedKeys<'_>>::new();
+        if changed.len().saturating_mul(self.prefix_lengths.len()) > self.listeners.len() {
+            for prefix in self.listeners.keys() {
+                let begins = changed.range::<[u8], _>((Included(&**prefix), Unbounded));
+                let begins = begins.take_while(|(key, _)| key.starts_with(prefix));
+                let keys: ChangedKeys<'_> = begins.map(|(key, by)| (&**key, *by)).collect();
+                if !keys.is_empty() {
+                    concerned.insert(prefix, keys);
+                }
+            }
+            return concerned;
+        }
+        for (key, by) in changed {
+            for length in self.prefix_lengths.range(..=key.len()).map(|(length, _)| *length) {
+                if let Some((prefix, _)) = self.listeners.get_key_value(&key[..length]) {
+                    concerned.entry(prefix).or_default().push((key, *by));
+                }
+            }
+        }
+        concerned
+    }
+
     fn listen(&mut self, number: u64, prefix: &[u8]) {
-        self.listeners.entry(prefix.into()).or_default().insert(number);
+        let numbers = self.listeners.entry(prefix.into()).or_default();
+        if numbers.is_empty() {
+            *self.prefix_lengths.entry(prefix.len()).or_default() += 1;
+        }
+        numbers.insert(number);
         self.trackers.entry(number).and_modify(|tracker| {
             tracker.prefixes.insert(prefix.into());
         });
@@ -352,6 +385,12 @@ impl Table {
             numbers.remove(&number);
             if numbers.is_empty() {
                 self.listeners.remove(prefix);
+                if let Entry::Occupied(mut prefixes) = self.prefix_lengths.entry(prefix.len()) {
+                    *prefixes.get_mut() -= 1;
+                    if *prefixes.get() == 0 {
+                        prefixes.remove();
+                    }
+                }
             }
         }
     }
@@ -493,6 +532,37 @@ impl Tracker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changed_keys_are_found_below_few_prefixes_and_below_many() {
+        let mut table = Table::default();
+        let text = |number: usize| format!("{number:b}").into_bytes();
+        for number in 1..=300 {
+            table.listen(number as u64, &text(number));
+        }
+        table.listen(1, b"");
+        table.end_listening(7, &text(7));
+        assert_eq!((table.prefix_lengths.get(&9), table.prefix_lengths.get(&3)), (Some(&45), Some(&3)));
+        for keys in [1, 20, 400] {
+            let changed: BTreeMap<Box<[u8]>, Option<u64>> =
+                (1..=keys).map(|number| (text(number * 37).into(), Some(number as u64))).collect();
+            let mut expected = BTreeMap::new();
+            for prefix in table.listeners.keys() {
+                let keys: ChangedKeys<'_> = changed
+                    .iter()
+                    .filter(|(key, _)| key.starts_with(prefix))
+                    .map(|(key, by)| (&**key, *by))
+                    .collect();
+                if !keys.is_empty() {
+                    expected.insert(&**prefix, keys);
+                }
+            }
+            assert_eq!(table.concerned(&changed), expected);
+        }
+        (1..=300).for_each(|number| table.end_listening(number as u64, &text(number)));
+        table.end_listening(1, b"");
+        assert!(table.prefix_lengths.is_empty() && table.listeners.is_empty());
+    }
 
     #[test]
     fn what_is_read_and_forgotten_leaves_nothing() {
