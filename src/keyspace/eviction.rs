@@ -91,6 +91,10 @@ impl Keyspace {
         let hash = self.hash(&candidate.key);
         let number = self.shard_of(hash);
         let Some(mut shard) = self.lock_soon(number) else { return false };
+        // Gone by now, with all others of its database?
+        if shard.table(candidate.database).is_none() {
+            return false;
+        }
         let table = shard.table_mut(candidate.database);
         let may_go =
             table.find(KeyLocation::of(hash), &candidate.key).is_some_and(|entry| may_go(entry, candidates));
@@ -98,6 +102,7 @@ impl Keyspace {
             let evicted = table.remove(KeyLocation::of(hash), &candidate.key);
             // A table with few keys takes as much memory as its keys do.
             table.give_back_slots(|entry| self.hash(entry.key()));
+            shard.drop_empty_tables();
             let mut tx = self.transaction(candidate.database, Held::Many(vec![(number, shard)]));
             tx.follow_loss(&candidate.key, Loss::Evicted);
             if evicted.as_ref().is_some_and(|evicted| evicted.is_lock) {

@@ -80,9 +80,10 @@ impl Totals {
             self.followed.blocking += blocking;
             self.followed.blocking_on_absence += on_absence;
         }
-        for (database, sum) in self.sizes.iter_mut().enumerate() {
-            let Some(table) = shard.table(database) else { break };
-            sum.add(table.size());
+        for (database, sum) in self.sizes.iter_mut().enumerate().take(shard.databases()) {
+            if let Some(table) = shard.table(database) {
+                sum.add(table.size());
+            }
         }
     }
 }

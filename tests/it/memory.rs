@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, request};
-use crate::server::{PATIENCE, Server};
+use crate::server::{PATIENCE, Server, wait_until};
 
 fn used(client: &mut Client) -> usize {
     client.info("used_memory").parse().unwrap()
@@ -193,6 +193,65 @@ fn what_a_client_watches_and_tracks_belongs_to_it() {
     assert!(bytes_of(&mut other, id, "tot-mem") >= empty + 100_000);
     client.line("CLIENT TRACKING OFF").is_ok();
     assert_eq!(bytes_of(&mut other, id, "tot-mem"), empty);
+}
+
+#[test]
+fn a_database_without_keys_takes_no_memory_however_they_went() {
+    let server = Server::start();
+    let (mut client, mut asking) = (server.client(), server.client());
+    fill(&mut client, "key", 1000, "v");
+    client.line("FLUSHALL").is_ok();
+    let before = used(&mut asking);
+    for database in 1..16 {
+        client.cmd(["SELECT", &database.to_string()]).is_ok();
+        fill(&mut client, "key", 1000, "v");
+        let all = |command: &str, rest: &str| -> Vec<u8> {
+            (0..1000).flat_map(|number| request(format!("{command}:{number}{rest}").split(' '))).collect()
+        };
+        match database % 5 {
+            0 => client.line("FLUSHDB").is_ok(),
+            1 => {
+                client.line(&format!("SWAPDB 0 {database}")).is_ok();
+                server.client().line("FLUSHDB").is_ok();
+            }
+            other => {
+                client.send(&match other {
+                    2 => all("DEL key", ""),
+                    3 => all("PEXPIRE key", " 1"),
+                    _ => all("MOVE key", " 0"),
+                });
+                (0..1000).for_each(|_| client.reply().is(1));
+                server.client().line("FLUSHDB").is_ok();
+            }
+        }
+        // Keys that are not there leave nothing either.
+        client.send(&all("EXPIRE none", " 100"));
+        (0..1000).for_each(|_| client.reply().is(0));
+    }
+    // What threads keep for their clients may have grown.
+    wait_until("all is given back", || used(&mut asking) < before + (400 << 10));
+}
+
+#[test]
+fn each_database_is_counted_whatever_others_have() {
+    let mut client = Server::start().into_client();
+    for database in [9, 3, 14] {
+        client.cmd(["SELECT", &database.to_string()]).is_ok();
+        fill(&mut client, "key", 10, "v");
+    }
+    let counted = |client: &mut Client| {
+        let text = client.line("INFO keyspace").text();
+        text.lines()
+            .filter_map(|line| line.split_once(":keys=10,"))
+            .map(|(name, _)| name.to_owned())
+            .collect()
+    };
+    let databases: Vec<String> = counted(&mut client);
+    assert_eq!(databases, ["db3", "db9", "db14"]);
+    client.line("SWAPDB 9 0").is_ok();
+    client.line("FLUSHDB").is_ok();
+    let databases: Vec<String> = counted(&mut client);
+    assert_eq!(databases, ["db0", "db3"]);
 }
 
 #[test]

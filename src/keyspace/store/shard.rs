@@ -1,13 +1,14 @@
-//! The data behind one lock: counters, and a table for each database up to the last one that was ever written
-//! to.
+//! The data behind one lock: counters, the table of the first database, and one for each other database that
+//! has keys here.
 
 use std::cell::Cell;
 use std::ops::Deref;
 
+use crate::keyspace::KeyLocation;
 use crate::keyspace::store::copies::{Copies, Position, PreservedBytes};
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::sync::Mutex;
-use crate::keyspace::store::table::Table;
+use crate::keyspace::store::table::{Removed, Table};
 
 /// A shard and its lock, in cache lines of their own. All that a command on a key of the first database reads
 /// of them is in the first line, so it needs one read of memory.
@@ -35,12 +36,18 @@ pub(in crate::keyspace) struct Shard<R> {
     pub(in crate::keyspace) changes: u64,
     /// The table of the first database.
     first: Table,
-    /// The tables of the other databases, in order, up to the last one that was ever written to.
-    others: Box<[Table]>,
+    /// The tables of the other databases, if any of them has keys.
+    others: Option<Box<Others>>,
     /// Reads that found no key.
     pub(in crate::keyspace) misses: Cell<u64>,
     /// Locks that were taken and are not followed.
     pub(in crate::keyspace) unfollowed: u64,
+}
+
+/// Tables with the numbers of their databases, in order. A database without keys takes no memory.
+#[derive(Debug, Default)]
+struct Others {
+    tables: Vec<(usize, Table)>,
 }
 
 /// Parts of a shard that few shards need.
@@ -89,7 +96,7 @@ pub struct KeyspaceCounters {
 impl<R: Followed> Shard<R> {
     #[inline(always)]
     pub(in crate::keyspace) fn table(&self, database: usize) -> Option<&Table> {
-        if database == 0 { Some(&self.first) } else { self.others.get(database - 1) }
+        if database == 0 { Some(&self.first) } else { self.other(database) }
     }
 
     #[inline(always)]
@@ -97,14 +104,71 @@ impl<R: Followed> Shard<R> {
         if database == 0 { &mut self.first } else { self.other_mut(database) }
     }
 
+    #[inline]
+    fn other(&self, database: usize) -> Option<&Table> {
+        let tables = &self.others.as_ref()?.tables;
+        tables.binary_search_by_key(&database, |(number, _)| *number).ok().map(|at| &tables[at].1)
+    }
+
     #[inline(never)]
     fn other_mut(&mut self, database: usize) -> &mut Table {
-        if database > self.others.len() {
-            let mut others = std::mem::take(&mut self.others).into_vec();
-            others.resize_with(database, Table::default);
-            self.others = others.into_boxed_slice();
+        let tables = &mut self.others.get_or_insert_default().tables;
+        let found = tables.binary_search_by_key(&database, |(number, _)| *number);
+        let at = found.unwrap_or_else(|at| {
+            tables.reserve_exact(1);
+            tables.insert(at, (database, Table::default()));
+            at
+        });
+        &mut tables[at].1
+    }
+
+    /// The entry of a key. The caller may change only its value.
+    #[inline(always)]
+    pub(in crate::keyspace) fn entry_mut(
+        &mut self,
+        database: usize,
+        spot: KeyLocation,
+        key: &[u8],
+    ) -> Option<&mut Entry> {
+        match database {
+            0 => self.first.entry_mut(spot, key),
+            // A look for a key makes no table.
+            _ => self.table(database).is_some().then(|| self.other_mut(database))?.entry_mut(spot, key),
         }
-        &mut self.others[database - 1]
+    }
+
+    /// Removes a key. Returns the facts about its entry, if it was there.
+    #[inline]
+    pub(in crate::keyspace) fn remove(
+        &mut self,
+        database: usize,
+        spot: KeyLocation,
+        key: &[u8],
+    ) -> Option<Removed> {
+        let removed = self.table_mut(database).remove(spot, key);
+        self.drop_empty_tables();
+        removed
+    }
+
+    /// Gives back the tables of databases that have no keys any more. To be called when a table may have lost
+    /// its last one.
+    #[inline]
+    pub(in crate::keyspace) fn drop_empty_tables(&mut self) {
+        if self.others.is_some() {
+            self.drop_empty_others();
+        }
+    }
+
+    #[inline(never)]
+    fn drop_empty_others(&mut self) {
+        let Some(others) = &mut self.others else { return };
+        let before = others.tables.len();
+        others.tables.retain(|(_, table)| table.len() > 0 || table.is_awaited());
+        if others.tables.is_empty() {
+            self.others = None;
+        } else if others.tables.len() < before {
+            others.tables.shrink_to_fit();
+        }
     }
 
     /// The rarely needed parts, if the shard has any.
@@ -123,18 +187,23 @@ impl<R: Followed> Shard<R> {
         (self.hits, self.misses, self.unfollowed) = Default::default();
     }
 
-    /// How many databases have a table: all up to the last one that was ever written to.
+    /// All databases with a higher number than this have no keys.
     pub(in crate::keyspace) fn databases(&self) -> usize {
-        1 + self.others.len()
+        let last = self.others.as_ref().and_then(|others| others.tables.last());
+        1 + last.map_or(0, |(database, _)| *database)
     }
 
     fn tables(&self) -> impl Iterator<Item = &Table> {
-        std::iter::once(&self.first).chain(&self.others)
+        let others = self.others.iter().flat_map(|others| &others.tables);
+        std::iter::once(&self.first).chain(others.map(|(_, table)| table))
     }
 
     /// Empties a database. The caller drops the returned table once it holds no lock.
     pub(in crate::keyspace) fn take_table(&mut self, database: usize) -> Option<Table> {
-        let table = std::mem::take(all(&mut self.first, &mut self.others).nth(database)?);
+        let mut tables = all(&mut self.first, &mut self.others);
+        let table = std::mem::take(tables.find(|(number, _)| *number == database)?.1);
+        drop(tables);
+        self.drop_empty_tables();
         self.changes += table.len() as u64;
         if table.is_awaited() {
             self.side_tables.get_or_insert_default().awaited.push(table);
@@ -145,7 +214,7 @@ impl<R: Followed> Shard<R> {
 
     /// Makes a snapshot wait for all current entries.
     pub(in crate::keyspace) fn begin_snapshot(&mut self, preserved_bytes: &PreservedBytes) {
-        for (database, table) in all(&mut self.first, &mut self.others).enumerate() {
+        for (database, table) in all(&mut self.first, &mut self.others) {
             table.begin_snapshot(database, preserved_bytes);
         }
     }
@@ -164,7 +233,7 @@ impl<R: Followed> Shard<R> {
         if !tables.is_empty() {
             slice.close();
         }
-        all(&mut self.first, &mut self.others).all(|table| table.give_awaited(place, slice))
+        all(&mut self.first, &mut self.others).all(|(_, table)| table.give_awaited(place, slice))
     }
 
     /// Exchanges two databases.
@@ -173,6 +242,7 @@ impl<R: Followed> Shard<R> {
             let table = std::mem::take(self.table_mut(one));
             let table = std::mem::replace(self.table_mut(other), table);
             *self.table_mut(one) = table;
+            self.drop_empty_tables();
         }
     }
 
@@ -198,7 +268,7 @@ impl<R: Followed> Shard<R> {
         mut due: impl FnMut(usize, &Entry),
     ) -> usize {
         let (mut looked_at, rest_ms) = (0, if scope == SweepScope::Due { Table::REST_MS } else { 0 });
-        for (database, table) in all(&mut self.first, &mut self.others).enumerate() {
+        for (database, table) in all(&mut self.first, &mut self.others) {
             let is_meant = match scope {
                 SweepScope::Due => table.is_due(now_ms),
                 SweepScope::All => table.may_expire(),
@@ -214,13 +284,18 @@ impl<R: Followed> Shard<R> {
                 looked_at += table.sweep(now_ms, rest_ms, &hash, gone, |entry| due(database, entry));
             }
         }
+        self.drop_empty_tables();
         looked_at
     }
 }
 
-/// All tables of a shard.
-fn all<'a>(first: &'a mut Table, others: &'a mut [Table]) -> impl Iterator<Item = &'a mut Table> {
-    std::iter::once(first).chain(others)
+/// All tables of a shard, with the numbers of their databases.
+fn all<'a>(
+    first: &'a mut Table,
+    others: &'a mut Option<Box<Others>>,
+) -> impl Iterator<Item = (usize, &'a mut Table)> {
+    let others = others.iter_mut().flat_map(|others| &mut others.tables);
+    std::iter::once((0, first)).chain(others.map(|(database, table)| (*database, table)))
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]

@@ -75,7 +75,7 @@ impl Transaction<'_> {
     pub fn set_fence(&mut self, key: &[u8], fence: u64) {
         let database = self.database;
         let (spot, shard) = self.shard_mut(key);
-        if let Some(entry) = shard.table_mut(database).entry_mut(spot, key) {
+        if let Some(entry) = shard.entry_mut(database, spot, key) {
             entry.set_fence(fence);
         }
     }

@@ -300,7 +300,7 @@ impl Transaction<'_> {
         if changed.is_empty {
             let database = self.database;
             let (spot, shard) = self.shard_mut(key);
-            shard.table_mut(database).remove(spot, key);
+            shard.remove(database, spot, key);
             if changed.changes > 0 {
                 // It got elements that were gone at once.
                 self.event(T::FACTS.events, event, key);

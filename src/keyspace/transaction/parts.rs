@@ -71,7 +71,7 @@ impl Transaction<'_> {
         let is_logged = before.is_some() && self.wanted.journal();
         let database = self.database;
         let (spot, shard) = self.shard_mut(key);
-        let entry = shard.table_mut(database).entry_mut(spot, key).expect("it was made if it was not there");
+        let entry = shard.entry_mut(database, spot, key).expect("it was made if it was not there");
         let before_bytes = before.unwrap_or(0);
         if before_bytes < bytes {
             entry.grow_text(bytes);

@@ -84,7 +84,7 @@ impl Transaction<'_> {
         self.put(key, value, expiry);
         let database = self.database;
         let (spot, shard) = self.shard_mut(key);
-        if let Some(entry) = shard.table_mut(database).entry_mut(spot, key) {
+        if let Some(entry) = shard.entry_mut(database, spot, key) {
             entry.set_encoding(encoding);
         }
     }
@@ -260,7 +260,7 @@ impl Transaction<'_> {
     pub fn make_raw(&mut self, key: &[u8]) {
         let database = self.database;
         let (spot, shard) = self.shard_mut(key);
-        if let Some(entry) = shard.table_mut(database).entry_mut(spot, key) {
+        if let Some(entry) = shard.entry_mut(database, spot, key) {
             entry.set_encoding(Encoding::Raw);
         }
     }
@@ -374,7 +374,7 @@ impl Transaction<'_> {
     fn take(&mut self, key: &[u8]) -> Option<Removed> {
         let database = self.database;
         let (spot, shard) = self.shard_mut(key);
-        let removed = shard.table_mut(database).remove(spot, key)?;
+        let removed = shard.remove(database, spot, key)?;
         if removed.is_lock {
             shard.side_tables_mut().gone_locks.add(spot.hash);
         }

@@ -215,7 +215,7 @@ impl Transaction<'_> {
         }
         self.made = None;
         let (spot, shard) = self.shard_mut(key);
-        let Some(entry) = shard.table_mut(database).entry_mut(spot, key) else { return };
+        let Some(entry) = shard.entry_mut(database, spot, key) else { return };
         entry.set_lock(true);
         if keyspace.lock_allowance.is_open() {
             self.report(key, LockChange::TakenAsHash { token, expires_at_ms, by }, Some(field));
@@ -300,7 +300,7 @@ impl Transaction<'_> {
             return;
         }
         let (spot, shard) = self.shard_mut(key);
-        let Some(entry) = shard.table_mut(database).entry_mut(spot, key) else { return };
+        let Some(entry) = shard.entry_mut(database, spot, key) else { return };
         entry.set_lock(true);
         let hash = spot.hash;
         if keyspace.lock_allowance.is_open() {
@@ -416,7 +416,7 @@ impl Transaction<'_> {
     ) {
         let database = self.database();
         let (spot, shard) = self.shard_mut(key);
-        let Some(entry) = shard.table_mut(database).entry_mut(spot, key) else { return };
+        let Some(entry) = shard.entry_mut(database, spot, key) else { return };
         let expires_at_ms = entry.expires_at_ms();
         if had_expired {
             entry.set_lock(false);
@@ -457,7 +457,7 @@ impl Transaction<'_> {
     pub fn follow_again(&mut self, key: &[u8]) {
         let database = self.database();
         let (spot, shard) = self.shard_mut(key);
-        if let Some(entry) = shard.table_mut(database).entry_mut(spot, key) {
+        if let Some(entry) = shard.entry_mut(database, spot, key) {
             entry.set_lock(true);
         }
     }
