@@ -44,6 +44,8 @@ use crate::tracking::Tracking;
 use crate::types;
 pub(crate) use delivery::Doer;
 pub(crate) use ending::{ReplyGate, Saving, Shutdown, ShutdownRequest};
+pub(crate) use exporting::Export;
+use exporting::Exports;
 pub(crate) use loading::Replay;
 use memory::{Exceeding, Peak, taken_bytes};
 pub(crate) use saving::NotSaved;
@@ -92,6 +94,7 @@ pub struct Instance {
     pub peak: Peak,
     /// Its snapshots and its log.
     pub persistence: Persistence,
+    exports: Exports,
     /// The store in which some of its keys live, if there is one. Set before clients are let in.
     pub remote: OnceLock<Arc<Remote>>,
     /// Where requests on such keys run.
@@ -248,6 +251,7 @@ impl Instance {
             scripting,
             shared,
             persistence,
+            exports: Exports::default(),
             remote: OnceLock::new(),
             scratches: Scratches::default(),
             statistics,

@@ -1,26 +1,28 @@
 //! Sends a snapshot to a client that has asked for one (SYNC), as the last thing on its connection.
 
-use std::fs::File;
 use std::io::{self, Cursor, Read};
+use std::os::unix::fs::FileExt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::select;
 use tokio::task::spawn_blocking;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use crate::instance::{Instance, NotSaved};
+use crate::instance::{self, Instance};
 use crate::persistence::Wanted;
 use crate::resp::reply::write_error;
 
 use super::carrier::Carrier;
+use super::outflow::made_to_leave;
 use super::runner::Runner;
 
 /// How often the client is shown, by an empty line, that its snapshot is being written. Redis: the same.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-/// How long a thread waits for a script before it looks again.
-const SCRIPT_GLANCE: Duration = Duration::from_millis(10);
+/// How long a client may take nothing of its snapshot, which holds a part of the disk. Redis: the default of
+/// `repl-timeout`.
+const STANDSTILL_MAX: Duration = Duration::from_secs(60);
 /// Bytes of the snapshot that are read at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -58,7 +60,7 @@ impl<C: Carrier> Runner<C> {
         while left > 0 {
             self.flush().await?;
             // Only so much waits for the client as is read at a time.
-            self.drain().await?;
+            self.drain_without_standstill().await?;
             let reading = spawn_blocking(move || {
                 let mut piece = vec![0; PIECE_BYTES.min(usize::try_from(left).unwrap_or(PIECE_BYTES))];
                 content.read_exact(&mut piece).map(|()| (piece, content))
@@ -69,26 +71,47 @@ impl<C: Carrier> Runner<C> {
             self.conversation.output.extend_from_slice(&piece);
         }
         self.flush().await?;
-        self.drain().await
+        self.drain_without_standstill().await
+    }
+
+    /// Waits until the client has taken all its output, as long as it takes some.
+    async fn drain_without_standstill(&mut self) -> io::Result<()> {
+        let client = Arc::clone(&self.conversation.session.client);
+        loop {
+            let before = client.output().bytes;
+            match timeout(STANDSTILL_MAX, self.drain()).await {
+                Ok(drained) => return drained,
+                Err(_) if client.output().bytes < before => {}
+                Err(_) => {
+                    tracing::warn!("Disconnecting timedout replica: {} reads no snapshot", client.address);
+                    return Err(made_to_leave());
+                }
+            }
+        }
     }
 }
 
-/// Writes the snapshot, after others that are being written. `None` if that fails; the log says why.
+/// The snapshot that a client wants. `None` if it cannot be written; the log says why.
 async fn make(instance: &Arc<Instance>, wanted: Wanted) -> Option<Export> {
     if !wanted.data {
         let bytes = instance.charged(|| instance.export_functions(wanted.functions));
         return Some(Export { bytes: bytes.len() as u64, content: Box::new(Cursor::new(bytes)) });
     }
-    let file: File = loop {
-        instance.persistence.settled().await;
-        let writer = Arc::clone(instance);
-        match spawn_blocking(move || writer.charged(|| writer.export())).await {
-            Ok(Ok(file)) => break file,
-            Ok(Err(NotSaved::InProgress)) => {}
-            Ok(Err(NotSaved::Busy)) => sleep(SCRIPT_GLANCE).await,
-            Ok(Err(NotSaved::Failed)) | Err(_) => return None,
-        }
-    };
-    let bytes = file.metadata().ok()?.len();
-    Some(Export { bytes, content: Box::new(file) })
+    let export = instance.exported().await?;
+    let bytes = export.file.metadata().ok()?.len();
+    Some(Export { bytes, content: Box::new(FromStart { export, at: 0 }) })
+}
+
+/// A snapshot that others read, too, from its beginning on.
+struct FromStart {
+    export: Arc<instance::Export>,
+    at: u64,
+}
+
+impl Read for FromStart {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.export.file.read_at(target, self.at)?;
+        self.at += bytes as u64;
+        Ok(bytes)
+    }
 }

@@ -223,6 +223,50 @@ fn clients_are_served_while_a_snapshot_waits_for_who_does_not_read_it() {
     assert!(bytes.len() > KEYS * VALUE_BYTES);
 }
 
+/// How many files without a name a server has open.
+fn nameless_files(server: &Server) -> usize {
+    let files = fs::read_dir(format!("/proc/{}/fd", server.process_id())).expect("its files");
+    let names = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    names.filter(|name| name.to_string_lossy().ends_with("(deleted)")).count()
+}
+
+#[test]
+fn snapshots_are_shared_so_that_clients_that_read_slowly_do_not_fill_the_disk() {
+    let folder = Folder::new("export-shared");
+    let server = folder.serve(&["--save", "", "--rdbcompression", "no"]);
+    let mut client = server.client();
+    for number in 0..30 {
+        client.cmd(["SET", &format!("k{number}"), &"v".repeat(500_000)]).is_ok();
+    }
+    assert_eq!(nameless_files(&server), 0);
+    let ask = || {
+        let mut asking = asking(&server);
+        asking.send(b"SYNC\r\n");
+        asking
+    };
+    // The first one may have begun when the others ask.
+    let mut together: Vec<Client> = (0..8).map(|_| ask()).collect();
+    together.iter_mut().for_each(|client| _ = header(client));
+    assert!((1..=2).contains(&nameless_files(&server)));
+    let mut later = Vec::new();
+    while nameless_files(&server) < 3 {
+        let mut client = ask();
+        header(&mut client);
+        later.push(client);
+    }
+    // There are as many as there may be. The next client waits until one of them is taken.
+    client.line("SET new value").is_ok();
+    let mut last = ask();
+    let shows_life = last.bytes(1);
+    assert_eq!((shows_life.as_slice(), nameless_files(&server)), (&b"\n"[..], 3));
+    drop(together);
+    let length: usize = header(&mut last)[1..].parse().unwrap();
+    let bytes = last.bytes(length);
+    assert!(bytes.windows(8).any(|part| part == b"new\x05valu"), "it is no older than the request");
+    drop((later, last));
+    wait_until("nothing is held", || nameless_files(&server) == 0);
+}
+
 #[test]
 fn a_snapshot_that_cannot_be_written_is_an_error() {
     let folder = Folder::new("export-failed");
