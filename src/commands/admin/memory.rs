@@ -80,11 +80,8 @@ fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
     let scripting = &context.instance.scripting;
     let ratio = |part: usize, whole: usize| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
     let databases = sizes.iter().map(|(number, size)| {
-        let overheads = [
-            count("overhead.hashtable.main", size.table_bytes),
-            count("overhead.hashtable.expires", 0),
-            count("overhead.hashtable.slot-to-keys", 0),
-        ];
+        let overheads =
+            [count("overhead.hashtable.main", size.table_bytes), count("overhead.hashtable.expires", 0)];
         (format!("db.{number}"), tree::map(overheads))
     });
     let databases: Vec<_> = databases.collect();
@@ -93,15 +90,20 @@ fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
         count("total.allocated", memory.used),
         count("startup.allocated", memory.startup),
         count("replication.backlog", 0),
+        count("replica.fullsync.buffer", 0),
         count("clients.slaves", 0),
         count("clients.normal", memory.clients),
         count("cluster.links", 0),
         count("aof.buffer", 0),
         count("lua.caches", scripting.usage().script_bytes),
         count("functions.caches", scripting.libraries().bytes()),
+        count("script.VMs", scripting.bytes()),
     ];
     let after = [
+        count("overhead.db.hashtable.lut", memory.tables),
+        count("overhead.db.hashtable.rehashing", 0),
         count("overhead.total", memory.overhead()),
+        count("db.dict.rehashing.count", 0),
         count("keys.count", keys),
         count(
             "keys.bytes-per-key",
@@ -113,6 +115,7 @@ fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
         count("allocator.allocated", memory.used),
         count("allocator.active", memory.used),
         count("allocator.resident", memory.resident),
+        count("allocator.muzzy", 0),
         ("allocator-fragmentation.ratio", tree::double(1.0)),
         count("allocator-fragmentation.bytes", 0),
         ("allocator-rss.ratio", tree::double(ratio(memory.resident, memory.used))),
