@@ -15,6 +15,7 @@ use crate::clients::{Leaving, Waiting};
 use crate::config::{Config, Integer};
 use crate::instance::{Instance, NotSaved, Saving, ShutdownRequest};
 use crate::platform::processes::file_size_signal;
+use crate::scripting::running::ScriptKind;
 
 /// How long clients may take to read their last replies, unless `shutdown-timeout` is less. The process is
 /// gone within a second.
@@ -190,6 +191,11 @@ pub(crate) async fn drain(instance: &Instance) -> bool {
     instance.faults.end_delays();
     for client in instance.clients.all() {
         client.ask_to_leave(Leaving::WhenAnswered);
+    }
+    let running = &instance.scripting.running;
+    if running.is_busy() {
+        // A script that has changed nothing need not end by itself. Any other one has until the deadline.
+        let _ = running.kill(ScriptKind::Script).or_else(|_| running.kill(ScriptKind::Function));
     }
     let timeout = Duration::from_secs(instance.config.shutdown_timeout.size() as u64);
     let deadline = Instant::now() + GRACE.min(timeout);

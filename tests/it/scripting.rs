@@ -27,6 +27,17 @@ fn one_thread() -> &'static [&'static str] {
     if is_redis() { &[] } else { &["--io-threads", "1"] }
 }
 
+#[test]
+fn a_script_that_does_not_end_keeps_no_server_from_its_end() {
+    let mut server = impatient(&[]);
+    let (mut runner, mut client) = (server.client(), server.client());
+    runner.send(&request(["EVAL", NEVER_ENDING, "1", "key"]));
+    wait_until_busy(&mut client);
+    client.send(b"SHUTDOWN NOSAVE\r\n");
+    assert!(runner.reply().text().contains("Script killed by user"), "it was ended before its client was");
+    assert!(server.wait_for_end().success() && runner.is_closed() && client.is_closed());
+}
+
 marked!(also_redis: a_script_that_does_not_end_can_be_killed);
 fn a_script_that_does_not_end_can_be_killed() {
     for options in [&[][..], one_thread()] {
