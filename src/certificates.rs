@@ -122,6 +122,11 @@ pub(crate) fn why_refused(error: &Error, certificate: &CertificateDer<'_>) -> St
 /// Why a TLS handshake failed, if it was because of the peer's certificate.
 pub(crate) fn why_not_greeted(error: &io::Error) -> Option<String> {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+    if let Some(Error::NoCertificatesPresented) = cause {
+        // As Redis does, a server asks for one unless it is told otherwise.
+        let advice = "'tls-auth-clients no' lets clients in without one";
+        return Some(format!("peer did not return a certificate ({advice})"));
+    }
     let cause: &Error = cause.filter(|cause| matches!(cause, Error::InvalidCertificate(_)))?;
     Some(format!("certificate verify failed ({})", why_untrusted(cause)))
 }

@@ -114,5 +114,5 @@ pub mod values {
     }
 }
 pub mod cli {
-    pub use crate::cli::{arguments, run};
+    pub use crate::cli::{asked, run};
 }

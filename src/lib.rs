@@ -84,12 +84,12 @@ mod dispatch;
 
 mod upkeep;
 
+mod cli;
+
 mod options;
 mod server;
 
 mod process;
-
-mod cli;
 
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -15,8 +15,8 @@ static ALLOCATOR: Counted = Counted;
 
 fn main() -> ExitCode {
     host_names::prepare();
-    if let Some(arguments) = cli::arguments(env::args_os()) {
-        return cli::run(arguments);
+    if let Some(asked) = cli::asked(env::args_os()) {
+        return cli::run(asked);
     }
     if let Some(asked) = check::asked(env::args_os()) {
         return check::run(&asked);

@@ -4,23 +4,28 @@
 //! for TLS, and for `--pipe`, which reads while it writes.
 
 use std::fmt;
+use std::future::pending;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::Signal;
+use tokio::time::{sleep, timeout};
 
-use super::options::Options;
+use super::options::{Addresses, Options};
 use super::plain_text;
 use super::replies::{Decoder, Message};
 use super::tls::{self, Refusal};
+use crate::platform::terminal;
 
 /// How often an idle connection is tested. Redis: `REDIS_CLI_KEEPALIVE_INTERVAL`.
 const KEEPALIVE: Duration = Duration::from_secs(15);
+/// How often the client looks for input while it waits for messages.
+const INPUT_INTERVAL: Duration = Duration::from_millis(10);
 /// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
 
@@ -118,9 +123,40 @@ impl Connection {
         })
     }
 
+    /// The next message, or `None` if there is input for the program before one comes.
+    pub(super) fn receive_unless_input(
+        &mut self,
+        interrupt: Option<&mut Signal>,
+    ) -> Result<Option<Message>, Failure> {
+        let Connection { runtime, stream, decoder, piece } = self;
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                reply = receive(stream, decoder, piece) => reply.map(Some),
+                () = interrupted(interrupt) => Err(Failure::Interrupted),
+                () = has_input() => Ok(None),
+            }
+        })
+    }
+
     /// The parts of the connection, for a caller that reads and writes at the same time.
     pub(super) fn into_parts(self) -> (Rc<Runtime>, Box<dyn Stream>, Decoder) {
         (self.runtime, self.stream, self.decoder)
+    }
+}
+
+/// Waits for Ctrl-C, if it does not end the program.
+async fn interrupted(interrupt: Option<&mut Signal>) {
+    match interrupt {
+        Some(interrupt) => _ = interrupt.recv().await,
+        None => pending().await,
+    }
+}
+
+/// Waits until standard input has something, or ends.
+async fn has_input() {
+    while !terminal::has_input() {
+        sleep(INPUT_INTERVAL).await;
     }
 }
 
@@ -142,17 +178,38 @@ pub(super) async fn receive(
     }
 }
 
+/// Connects to the addresses of the host, one after the other.
+async fn connect(options: &Options) -> io::Result<TcpStream> {
+    let mut addresses: Vec<_> = lookup_host((options.host.as_str(), options.port)).await?.collect();
+    match options.addresses {
+        Addresses::Any => {}
+        Addresses::Ipv4 => addresses.sort_by_key(|address| !address.is_ipv4()),
+        Addresses::Ipv6 => addresses.sort_by_key(|address| !address.is_ipv6()),
+    }
+    TcpStream::connect(&*addresses).await
+}
+
+/// Ends what takes longer than the options allow.
+async fn in_time<T>(options: &Options, connecting: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match options.timeout {
+        None => connecting.await,
+        Some(limit) => match timeout(limit, connecting).await {
+            Ok(connected) => connected,
+            Err(_) => Err(io::Error::other("Connection timed out")),
+        },
+    }
+}
+
 async fn open(options: &Options) -> Result<Box<dyn Stream>, String> {
     let could_not = |place: &dyn fmt::Display, error: &io::Error| {
         format!("Could not connect to Redis at {place}: {}", plain_text(error))
     };
     if let Some(path) = &options.socket {
-        let stream = UnixStream::connect(path).await;
+        let stream = in_time(options, UnixStream::connect(path)).await;
         return Ok(Box::new(stream.map_err(|error| could_not(&path.display(), &error))?));
     }
     let place = format!("{}:{}", options.host, options.port);
-    let stream = TcpStream::connect((options.host.as_str(), options.port)).await;
-    let stream = stream.map_err(|error| could_not(&place, &error))?;
+    let stream = in_time(options, connect(options)).await.map_err(|error| could_not(&place, &error))?;
     // Without these options the connection is slower, or a lost server is noticed later.
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(&stream)

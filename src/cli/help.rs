@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use super::options::version;
+use super::options::{Family, version};
 use super::replies::Message;
 use super::terminal;
 use crate::resp::request::words;
@@ -41,7 +41,7 @@ pub(super) fn general() -> String {
          \":set hints\" enable online hints\n      \
          \":set nohints\" disable online hints\n\
          Set your preferences in ~/.redisclirc",
-        version()
+        version(Family::Redis)
     )
 }
 

@@ -15,36 +15,41 @@ use crate::progress::{Indicator, Progress, Unit};
 /// Keys between two lines of progress.
 const KEYS_BETWEEN_WORDS: u64 = 1_000_000;
 /// SCANs between two pauses, if a pause is wanted.
-const SCANS_BETWEEN_PAUSES: u64 = 100;
+pub(super) const SCANS_BETWEEN_PAUSES: u64 = 100;
 
 /// The most keys that `--hotkeys` lists at the end.
 const HOT_KEYS_MAX: usize = 16;
 
 /// A data type, and the sizes of its keys.
-struct Type {
-    name: &'static [u8],
+pub(super) struct Type {
+    pub(super) name: &'static [u8],
     /// The command that returns how many elements a key has.
     measured_by: &'static str,
-    unit: &'static str,
-    total: u64,
-    count: u64,
-    biggest: u64,
-    biggest_key: Option<String>,
+    pub(super) unit: &'static str,
+    pub(super) total: u64,
+    pub(super) count: u64,
+    pub(super) biggest: u64,
+    pub(super) biggest_key: Option<String>,
 }
 
 /// Goes through the keyspace with SCAN.
-struct Scan {
+pub(super) struct Scan {
     cursor: Vec<u8>,
     is_over: bool,
 }
 
 impl Scan {
     fn new() -> Scan {
-        Scan { cursor: b"0".to_vec(), is_over: false }
+        Scan::from(0)
+    }
+
+    /// Begins at a cursor.
+    pub(super) fn from(cursor: u64) -> Scan {
+        Scan { cursor: cursor.to_string().into_bytes(), is_over: false }
     }
 
     /// The next keys; `None` after the last.
-    fn next(&mut self, session: &mut Session) -> Result<Option<Vec<Message>>> {
+    pub(super) fn next(&mut self, session: &mut Session) -> Result<Option<Vec<Message>>> {
         if self.is_over {
             return Ok(None);
         }
@@ -209,7 +214,7 @@ impl Hottest {
     }
 }
 
-fn types() -> [Type; 6] {
+pub(super) fn types() -> [Type; 6] {
     let of = |name, measured_by, unit| Type {
         name,
         measured_by,
@@ -230,7 +235,7 @@ fn types() -> [Type; 6] {
 }
 
 /// The keys that still exist, with the number of their type, and their size.
-fn measured<'a>(
+pub(super) fn measured<'a>(
     session: &mut Session,
     types: &mut [Type],
     keys: &'a [Message],

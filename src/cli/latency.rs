@@ -1,13 +1,16 @@
 //! The modes that measure time: `--latency`, `--latency-history`, `--latency-dist`, `--intrinsic-latency`.
+//! And `--lru-test`, which measures how often a cache has what is asked for.
 
 use std::hint::black_box;
 use std::io::{self, BufWriter, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Result;
 use super::options::Output;
+use super::replies::Message;
 use super::session::Session;
+use super::terminal::complain;
+use super::{Result, say};
 
 /// How long `--latency` measures, and `--latency-dist` per line, if `-i` does not say it.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -232,6 +235,49 @@ fn work() {
     for _ in 0..64 {
         state = black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
     }
+}
+
+/// Requests that are sent at once.
+const CACHE_REQUESTS: usize = 250;
+
+/// Writes and reads keys for ever, as clients of a cache do: half of the requests read. Each second a line
+/// says how many of those found their key.
+pub(super) fn simulate_cache(session: &mut Session, keys: u64) -> Result<()> {
+    let key = || format!("lru:{}", frequent_number(keys)).into_bytes();
+    loop {
+        let begin = Instant::now();
+        let (mut hits, mut misses) = (0_u64, 0_u64);
+        while begin.elapsed() < INTERVAL {
+            let value = || (0..5).map(|_| fastrand::u8(b'A'..b'z')).collect::<Vec<u8>>();
+            let writes: Vec<_> = (0..CACHE_REQUESTS).map(|_| vec![b"SET".to_vec(), key(), value()]).collect();
+            session.must_ask_all(&writes)?;
+            let reads: Vec<_> = (0..CACHE_REQUESTS).map(|_| vec![b"GET".to_vec(), key()]).collect();
+            for reply in session.must_ask_all(&reads)? {
+                match reply {
+                    Message::Error(why) => complain(String::from_utf8_lossy(&why)),
+                    Message::Nil => misses += 1,
+                    _ => hits += 1,
+                }
+            }
+        }
+        let percent =
+            |part: u64| if hits + misses > 0 { 100.0 * part as f64 / (hits + misses) as f64 } else { 0.0 };
+        say(format_args!(
+            "{} Gets/sec | Hits: {hits} ({:.2}%) | Misses: {misses} ({:.2}%)",
+            hits + misses,
+            percent(hits),
+            percent(misses)
+        ))?;
+    }
+}
+
+/// A number of a key, from 1 on: a fifth of them comes four times in five.
+fn frequent_number(keys: u64) -> u64 {
+    /// Redis: the exponent of `powerLawRand`, and one.
+    const POWER: f64 = 7.2;
+    let most = keys.saturating_add(1) as f64;
+    let drawn = ((most.powf(POWER) - 1.0) * fastrand::f64() + 1.0).powf(POWER.recip());
+    (keys + 1).saturating_sub(drawn as u64).max(1)
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod repl;
 mod replies;
 mod session;
 mod stat;
+mod statistics;
 mod terminal;
 mod tls;
 
@@ -37,11 +38,12 @@ use std::process::ExitCode;
 use crate::files::reason;
 use crate::progress::{allow_bars, beside_bar};
 
-use options::{LastArgument, Mode, Options, Parsed};
+use options::{Family, LastArgument, Mode, Options, Parsed};
 use session::Session;
 
-/// Program names that select the client.
-const NAMES: [&str; 3] = ["keyfast-cli", "redis-cli", "valkey-cli"];
+/// Program names that select the client, and whose client it is then.
+const NAMES: [(&str, Family); 3] =
+    [("keyfast-cli", Family::Redis), ("redis-cli", Family::Redis), ("valkey-cli", Family::Valkey)];
 /// The first argument that selects the client.
 const FIRST_ARGUMENT: &str = "cli";
 
@@ -62,23 +64,38 @@ impl From<io::Error> for Stop {
     }
 }
 
-/// The client's arguments, if the command line selects the client: by the program's name, or by the first
-/// argument `cli`.
-pub fn arguments(command_line: impl IntoIterator<Item = OsString>) -> Option<Vec<Vec<u8>>> {
+/// What the client is asked for: whose client it is, and its arguments.
+#[derive(Debug, PartialEq)]
+pub struct Asked {
+    family: Family,
+    arguments: Vec<Vec<u8>>,
+}
+
+/// What the client is asked for, if the command line selects the client: by the program's name, or by the
+/// first argument `cli`.
+pub fn asked(command_line: impl IntoIterator<Item = OsString>) -> Option<Asked> {
     let mut command_line = command_line.into_iter();
     let program = command_line.next()?;
     let name = Path::new(&program).file_name()?;
-    let is_called_by_name = NAMES.iter().any(|known| name == *known);
-    if !is_called_by_name && command_line.next()?.as_bytes() != FIRST_ARGUMENT.as_bytes() {
+    let called = NAMES.iter().find(|(known, _)| name == *known).map(|(_, family)| *family);
+    if called.is_none() && command_line.next()?.as_bytes() != FIRST_ARGUMENT.as_bytes() {
         return None;
     }
-    Some(command_line.map(OsStringExt::into_vec).collect())
+    let arguments = command_line.map(OsStringExt::into_vec).collect();
+    Some(Asked { family: called.unwrap_or_default(), arguments })
 }
 
-/// Runs the client with these arguments.
-pub fn run(arguments: Vec<Vec<u8>>) -> ExitCode {
+/// The options with their values, and what they do, for completions and the manual. Those that are refused
+/// are left out.
+pub(crate) fn options() -> impl Iterator<Item = (&'static [&'static str], Option<&'static str>, &'static str)>
+{
+    options::all().filter(|(_, _, help)| !help.starts_with(options::NOT_HERE))
+}
+
+/// Runs the client.
+pub fn run(asked: Asked) -> ExitCode {
     allow_bars();
-    let options = match Options::parse(arguments) {
+    let mut options = match Options::parse(asked.arguments, asked.family) {
         Ok(Parsed::Run(options)) => options,
         Ok(Parsed::Print(text)) => {
             return match io::stdout().write_all(text.as_bytes()) {
@@ -95,6 +112,9 @@ pub fn run(arguments: Vec<Vec<u8>>) -> ExitCode {
         eprintln!(
             "Warning: Using a password with '-a' or '-u' option on the command line interface may not be safe."
         );
+    }
+    if options.asks_password {
+        options.password = repl::ask_password();
     }
     let mut session = match Session::new(*options) {
         Ok(session) => session,
@@ -136,6 +156,20 @@ fn obey(session: &mut Session) -> Result<()> {
             let measure = *measure;
             session.must_connect()?;
             keys::find_biggest(session, measure)
+        }
+        Mode::Statistics(samples) => {
+            let samples = *samples;
+            session.must_connect()?;
+            statistics::print(session, samples)
+        }
+        Mode::LruTest(keys) => {
+            let keys = *keys;
+            session.must_connect()?;
+            latency::simulate_cache(session, keys)
+        }
+        Mode::Replica => {
+            session.must_connect()?;
+            rdb::follow(session)
         }
         Mode::Stat => {
             session.must_connect()?;
@@ -217,11 +251,14 @@ fn read_input() -> Result<Vec<u8>> {
 mod tests {
     use std::ffi::OsString;
 
-    use super::arguments;
+    use super::{Family, asked};
 
     #[test]
     fn the_programs_name_or_its_first_argument_makes_it_the_client() {
-        let called = |line: &str| arguments(line.split(' ').map(OsString::from));
+        let family = |line: &str| asked(line.split(' ').map(OsString::from)).map(|asked| asked.family);
+        assert_eq!(family("/usr/bin/valkey-cli get"), Some(Family::Valkey));
+        assert_eq!(family("keyfast cli get"), Some(Family::Redis));
+        let called = |line: &str| asked(line.split(' ').map(OsString::from)).map(|asked| asked.arguments);
         let get: Option<Vec<Vec<u8>>> = Some(vec![b"get".to_vec(), b"cli".to_vec()]);
         assert_eq!(called("/usr/bin/redis-cli get cli"), get);
         assert_eq!(called("valkey-cli get cli"), get);

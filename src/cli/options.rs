@@ -1,17 +1,21 @@
 //! The client's command line: each option is one row of a table, which the help is made from.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::quoting::unquote;
 
-/// The environment variable with the password.
-const PASSWORD_VARIABLE: &str = "REDISCLI_AUTH";
+/// How the help of an option begins that is refused.
+pub(super) const NOT_HERE: &str = "Not here: ";
+/// The longest time to wait for a connection that is counted.
+const TIMEOUT_SECONDS_MAX: f64 = 1e9;
 /// How long `--pipe` waits for the last replies by default.
 const PIPE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many keys `--keystats` lists by default.
+const TOP: usize = 10;
 /// The column at which the help explains an option.
 const HELP_COLUMN: usize = 22;
 
@@ -23,8 +27,14 @@ pub(super) struct Options {
     /// A Unix socket, instead of host and port.
     pub(super) socket: Option<PathBuf>,
     pub(super) tls: Option<TlsOptions>,
+    /// How long to wait for a connection; `None` leaves it to the system.
+    pub(super) timeout: Option<Duration>,
+    /// Which addresses of a host are tried first.
+    pub(super) addresses: Addresses,
     pub(super) user: Option<Vec<u8>>,
     pub(super) password: Option<Vec<u8>>,
+    /// The name under which the server lists the client.
+    pub(super) name: Option<Vec<u8>>,
     pub(super) database: i64,
     pub(super) protocol: Wanted,
     pub(super) output: Output,
@@ -47,9 +57,55 @@ pub(super) struct Options {
     pub(super) count: Option<u64>,
     /// `None` waits for ever.
     pub(super) pipe_timeout: Option<Duration>,
+    /// Where a scan begins.
+    pub(super) cursor: u64,
+    /// How many keys `--keystats` lists.
+    pub(super) top: usize,
     /// The remaining arguments: a command.
     pub(super) command: Vec<Vec<u8>>,
+    /// Whose client the program is called as.
+    pub(super) family: Family,
     is_warning_of_password: bool,
+    /// Whether the password is asked for.
+    pub(super) asks_password: bool,
+}
+
+/// Whose client the program is called as: the variables of the environment, the files of the user and the
+/// schemes of URIs have its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Family {
+    #[default]
+    Redis,
+    Valkey,
+}
+
+impl Family {
+    /// The value of a variable of the environment, of which the name ends in this way. Valkey's client takes
+    /// those of Redis, too.
+    pub(super) fn variable(self, end: &str) -> Option<OsString> {
+        let own = match self {
+            Family::Redis => None,
+            Family::Valkey => env::var_os(format!("VALKEYCLI_{end}")),
+        };
+        own.or_else(|| env::var_os(format!("REDISCLI_{end}")))
+    }
+
+    /// The name in the prompt of a Unix socket and in the names of the user's files.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Family::Redis => "redis",
+            Family::Valkey => "valkey",
+        }
+    }
+}
+
+/// Which addresses of a host are tried first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Addresses {
+    #[default]
+    Any,
+    Ipv4,
+    Ipv6,
 }
 
 /// The protocol that the client asks for.
@@ -87,7 +143,13 @@ pub(super) enum Mode {
     },
     Scan,
     Biggest(Measure),
+    /// Measures keys by their elements and their memory, from this many samples of their elements.
+    Statistics(Option<u64>),
     Hot,
+    /// Reads and writes keys of which there are so many, a few of them most often.
+    LruTest(u64),
+    /// Prints the commands that the server sends to its replicas.
+    Replica,
     Stat,
     Latency,
     LatencyHistory,
@@ -150,9 +212,11 @@ enum Takes {
     Nothing(fn(&mut Options)),
     /// A value; the first string is its name in the help. An empty error stands for the usual message.
     Value(&'static str, fn(&mut Options, &[u8]) -> Checked<()>),
+    /// An option of redis-cli that is refused; the help says why.
+    Refused,
 }
 
-use Takes::{Nothing, Value};
+use Takes::{Nothing, Refused, Value};
 
 const OPTIONS: &[CliOption] = &[
     CliOption {
@@ -170,6 +234,27 @@ const OPTIONS: &[CliOption] = &[
             options.port = port(value)?;
             Ok(())
         }),
+    },
+    CliOption {
+        names: &["-t"],
+        help: "Seconds to wait for a connection, such as 0.5 (default: 0, which leaves it to the system).",
+        takes: Value("<timeout>", |options, value| {
+            let seconds = number(value).ok().filter(|seconds: &f64| *seconds >= 0.0);
+            let seconds = seconds.ok_or("Invalid connection timeout for -t.".to_owned())?;
+            options.timeout =
+                (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(TIMEOUT_SECONDS_MAX)));
+            Ok(())
+        }),
+    },
+    CliOption {
+        names: &["-4"],
+        help: "Try the IPv4 addresses of the host first.",
+        takes: Nothing(|options| options.addresses = Addresses::Ipv4),
+    },
+    CliOption {
+        names: &["-6"],
+        help: "Try the IPv6 addresses of the host first.",
+        takes: Nothing(|options| options.addresses = Addresses::Ipv6),
     },
     CliOption {
         names: &["-s"],
@@ -196,6 +281,11 @@ const OPTIONS: &[CliOption] = &[
         }),
     },
     CliOption {
+        names: &["--askpass"],
+        help: "Ask for the password, without showing it; -a and the variable are ignored.",
+        takes: Nothing(|options| options.asks_password = true),
+    },
+    CliOption {
         names: &["-u"],
         help: "All of these: redis://user:password@host:port/database, or rediss:// for TLS.",
         takes: Value("<uri>", parse_uri),
@@ -204,7 +294,15 @@ const OPTIONS: &[CliOption] = &[
         names: &["-n"],
         help: "Database number.",
         takes: Value("<db>", |options, value| {
-            options.database = number(value)?;
+            options.database = leading_integer(value).into();
+            Ok(())
+        }),
+    },
+    CliOption {
+        names: &["--name"],
+        help: "Name under which the server lists the client.",
+        takes: Value("<name>", |options, value| {
+            options.name = Some(value.to_vec());
             Ok(())
         }),
     },
@@ -212,7 +310,7 @@ const OPTIONS: &[CliOption] = &[
         names: &["-r"],
         help: "Send the command N times, for ever if N is negative.",
         takes: Value("<repeat>", |options, value| {
-            options.repeat = number(value)?;
+            options.repeat = leading_number(value);
             Ok(())
         }),
     },
@@ -220,8 +318,7 @@ const OPTIONS: &[CliOption] = &[
         names: &["-i"],
         help: "Seconds to wait between commands, such as 0.1; also for --scan, --stat and --latency.",
         takes: Value("<interval>", |options, value| {
-            let seconds = number::<f64>(value)?;
-            options.interval = Duration::try_from_secs_f64(seconds).map_err(|_| String::new())?;
+            options.interval = Duration::try_from_secs_f64(leading_fraction(value)).unwrap_or_default();
             Ok(())
         }),
     },
@@ -391,7 +488,7 @@ const OPTIONS: &[CliOption] = &[
         names: &["--intrinsic-latency"],
         help: "Measure for this many seconds how long this machine delays a program, without a server.",
         takes: Value("<sec>", |options, value| {
-            options.mode = Mode::IntrinsicLatency(number(value)?);
+            options.mode = Mode::IntrinsicLatency(u64::try_from(leading_integer(value)).unwrap_or(0));
             Ok(())
         }),
     },
@@ -414,7 +511,7 @@ const OPTIONS: &[CliOption] = &[
         names: &["--pipe-timeout"],
         help: "Seconds to wait for each of the last replies to --pipe (default: 30; 0 waits for ever).",
         takes: Value("<n>", |options, value| {
-            let seconds = number(value)?;
+            let seconds = u64::try_from(leading_integer(value)).unwrap_or(0);
             options.pipe_timeout = (seconds > 0).then_some(Duration::from_secs(seconds));
             Ok(())
         }),
@@ -433,9 +530,51 @@ const OPTIONS: &[CliOption] = &[
         names: &["--memkeys-samples"],
         help: "Like --memkeys, from this many samples of each key's elements.",
         takes: Value("<n>", |options, value| {
-            options.mode = Mode::Biggest(Measure::Memory(Some(number(value)?)));
+            options.mode = Mode::Biggest(Measure::Memory(Some(samples(value, "--memkeys-samples")?)));
             Ok(())
         }),
+    },
+    CliOption {
+        names: &["--keystats"],
+        help: "Find the keys with the most elements and the most memory, and how their sizes are spread.",
+        takes: Nothing(|options| options.mode = Mode::Statistics(None)),
+    },
+    CliOption {
+        names: &["--keystats-samples"],
+        help: "Like --keystats, from this many samples of each key's elements.",
+        takes: Value("<n>", |options, value| {
+            options.mode = Mode::Statistics(Some(samples(value, "--keystats-samples")?));
+            Ok(())
+        }),
+    },
+    CliOption {
+        names: &["--cursor"],
+        help: "Cursor at which --keystats begins, as an earlier one has printed it.",
+        takes: Value("<n>", |options, value| {
+            options.cursor = count(value, "--cursor")?;
+            Ok(())
+        }),
+    },
+    CliOption {
+        names: &["--top"],
+        help: "Keys that --keystats lists (default: 10).",
+        takes: Value("<n>", |options, value| {
+            options.top = usize::try_from(count(value, "--top")?).unwrap_or(usize::MAX);
+            Ok(())
+        }),
+    },
+    CliOption {
+        names: &["--lru-test"],
+        help: "Simulate a cache of this many keys, of which a fifth gets four fifths of the requests.",
+        takes: Value("<keys>", |options, value| {
+            options.mode = Mode::LruTest(u64::try_from(leading_number(value)).unwrap_or(0));
+            Ok(())
+        }),
+    },
+    CliOption {
+        names: &["--replica", "--slave"],
+        help: "Print the commands that the server sends to its replicas. A Keyfast server has none.",
+        takes: Nothing(|options| options.mode = Mode::Replica),
     },
     CliOption {
         names: &["--hotkeys"],
@@ -449,7 +588,7 @@ const OPTIONS: &[CliOption] = &[
     },
     CliOption {
         names: &["--pattern"],
-        help: "Pattern of keys for --scan, --bigkeys, --memkeys and --hotkeys (default: *).",
+        help: "Pattern of keys for --scan, --bigkeys, --memkeys, --keystats and --hotkeys (default: *).",
         takes: Value("<pat>", |options, value| {
             options.pattern = Some(value.to_vec());
             Ok(())
@@ -469,7 +608,7 @@ const OPTIONS: &[CliOption] = &[
         names: &["--count"],
         help: "Keys per SCAN in these modes.",
         takes: Value("<count>", |options, value| {
-            options.count = Some(number(value)?);
+            options.count = u64::try_from(leading_integer(value)).ok().filter(|count| *count > 0);
             Ok(())
         }),
     },
@@ -480,6 +619,31 @@ const OPTIONS: &[CliOption] = &[
             options.mode = Mode::Eval(path(value));
             Ok(())
         }),
+    },
+    CliOption {
+        names: &["--verbose"],
+        help: "Accepted: nothing more is known to be said.",
+        takes: Nothing(|_| {}),
+    },
+    CliOption {
+        names: &["--ldb", "--ldb-sync-mode"],
+        help: "Not here: there is no debugger of Lua.",
+        takes: Refused,
+    },
+    CliOption {
+        names: &["--cluster"],
+        help: "Not here: this client does not manage clusters.",
+        takes: Refused,
+    },
+    CliOption {
+        names: &["--vset-recall", "--vset-recall-count", "--vset-recall-ef", "--vset-recall-ele"],
+        help: "Not here: there are no vector sets.",
+        takes: Refused,
+    },
+    CliOption {
+        names: &["--tls-ciphers", "--tls-ciphersuites"],
+        help: "Not here: the client offers all ciphers that it has, none of which is known to be weak.",
+        takes: Refused,
     },
     CliOption {
         names: &["--no-auth-warning"],
@@ -494,24 +658,28 @@ impl Options {
     /// # Errors
     ///
     /// With one line for people.
-    pub(super) fn parse(arguments: Vec<Vec<u8>>) -> Checked<Parsed> {
-        let mut options = Options::new();
+    pub(super) fn parse(arguments: Vec<Vec<u8>>, family: Family) -> Checked<Parsed> {
+        let mut options = Options { family, ..Options::new() };
         let mut arguments = arguments.into_iter().peekable();
         while let Some(argument) = arguments.next_if(|argument| argument.starts_with(b"-")) {
             let is_last = arguments.peek().is_none();
             match &argument[..] {
-                b"--help" => return Ok(Parsed::Print(usage())),
-                b"-h" if is_last => return Ok(Parsed::Print(usage())),
-                b"-v" | b"--version" => return Ok(Parsed::Print(format!("{}\n", version()))),
+                b"--help" => return Ok(Parsed::Print(usage(family))),
+                b"-h" if is_last => return Ok(Parsed::Print(usage(family))),
+                b"-v" | b"--version" => return Ok(Parsed::Print(format!("{}\n", version(family)))),
                 _ => {}
             }
             options.take(&argument, &mut arguments)?;
         }
         options.command = arguments.collect();
         options.tls = options.tls.filter(|tls| tls.is_wanted);
+        if options.asks_password {
+            options.password = None;
+        }
         if options.password.is_none() {
             options.is_warning_of_password = false;
-            options.password = env::var_os(PASSWORD_VARIABLE).map(OsStringExt::into_vec);
+            let variable = if options.asks_password { None } else { family.variable("AUTH") };
+            options.password = variable.map(OsStringExt::into_vec);
         }
         Ok(Parsed::Run(Box::new(options)))
     }
@@ -523,8 +691,11 @@ impl Options {
             port: 6379,
             socket: None,
             tls: None,
+            timeout: None,
+            addresses: Addresses::Any,
             user: None,
             password: None,
+            name: None,
             database: 0,
             protocol: Wanted::Any,
             output: if is_terminal { Output::Standard } else { Output::Raw },
@@ -540,8 +711,12 @@ impl Options {
             pattern: None,
             count: None,
             pipe_timeout: Some(PIPE_TIMEOUT),
+            cursor: 0,
+            top: TOP,
             command: Vec::new(),
+            family: Family::Redis,
             is_warning_of_password: true,
+            asks_password: false,
         }
     }
 
@@ -561,6 +736,14 @@ impl Options {
         let had = (self.protocol, had_input);
         match known.map(|option| &option.takes) {
             None => return Err(unrecognized()),
+            Some(Refused) => {
+                let help = known.map_or("", |option| option.help);
+                return Err(format!(
+                    "{}: {}",
+                    String::from_utf8_lossy(name),
+                    help.trim_start_matches(NOT_HERE)
+                ));
+            }
             Some(Nothing(set)) => set(self),
             Some(Value(_, set)) => {
                 let value = values.next().ok_or_else(unrecognized)?;
@@ -608,21 +791,65 @@ fn number<T: std::str::FromStr>(value: &[u8]) -> Checked<T> {
     std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).ok_or_else(String::new)
 }
 
+/// The integer at the front of a text, or 0: `strtoll` of C, with which redis-cli reads its numbers.
+fn leading_number(value: &[u8]) -> i64 {
+    let value = value.trim_ascii_start();
+    let signs = value.iter().take(1).filter(|byte| b"+-".contains(byte)).count();
+    let digits = value[signs..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let text = String::from_utf8_lossy(&value[..signs + digits]);
+    match text.parse() {
+        Ok(number) => number,
+        Err(_) if digits == 0 => 0,
+        Err(_) if text.starts_with('-') => i64::MIN,
+        Err(_) => i64::MAX,
+    }
+}
+
+/// The same for a number of 32 bits: `atoi`, which takes the lower half of a longer one.
+fn leading_integer(value: &[u8]) -> i32 {
+    leading_number(value) as i32
+}
+
+/// The number at the front of a text, or 0: `atof`.
+fn leading_fraction(value: &[u8]) -> f64 {
+    let text = String::from_utf8_lossy(value.trim_ascii_start());
+    let ends = (1..=text.len()).rev().filter(|end| text.is_char_boundary(*end));
+    ends.filter_map(|end| text[..end].parse::<f64>().ok()).find(|number| number.is_finite()).unwrap_or(0.0)
+}
+
+/// A number of samples, of an option.
+fn samples(value: &[u8], option: &str) -> Checked<u64> {
+    let number: i64 = number(value).map_err(|_| format!("{option} conversion error."))?;
+    u64::try_from(number).map_err(|_| format!("{option} value should be positive."))
+}
+
+/// A number that is not negative, of an option.
+fn count(value: &[u8], option: &str) -> Checked<u64> {
+    let is_negative = value.starts_with(b"-") && number::<i64>(value).is_ok_and(|number| number != 0);
+    match number(value) {
+        Ok(count) => Ok(count),
+        Err(_) if is_negative => Err(format!("{option} should be followed by a positive integer.")),
+        Err(_) => Err(format!("{option} conversion error.")),
+    }
+}
+
 fn port(value: &[u8]) -> Checked<u16> {
-    number(value).map_err(|_| "Invalid server port.".to_owned())
+    u16::try_from(leading_integer(value)).map_err(|_| "Invalid server port.".to_owned())
 }
 
 /// Parses a server's address in the form `redis[s]://[[user:]password@][host[:port]][/database]`.
 fn parse_uri(options: &mut Options, uri: &[u8]) -> Checked<()> {
     let uri = std::str::from_utf8(uri).map_err(|_| "Invalid URI scheme".to_owned())?;
-    let rest = match uri.split_once("://") {
-        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("redis") => rest,
-        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("rediss") => {
-            tls(options);
-            rest
-        }
-        _ => return Err("Invalid URI scheme".to_owned()),
+    let schemes: &[&str] = match options.family {
+        Family::Redis => &["redis", "rediss"],
+        Family::Valkey => &["redis", "rediss", "valkey", "valkeys"],
     };
+    let known = |scheme: &str| schemes.iter().position(|known| scheme.eq_ignore_ascii_case(known));
+    let (scheme, rest) = uri.split_once("://").ok_or("Invalid URI scheme".to_owned())?;
+    match known(scheme).ok_or("Invalid URI scheme".to_owned())? {
+        place if place % 2 == 1 => tls(options),
+        _ => {}
+    }
     let (login, rest) = rest.split_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
     if let Some(login) = login {
         let (user, password) =
@@ -634,6 +861,8 @@ fn parse_uri(options: &mut Options, uri: &[u8]) -> Checked<()> {
         options.password = Some(percent_decoded(password)?);
     }
     let (address, database) = rest.split_once('/').unwrap_or((rest, ""));
+    // What applications add for themselves stands behind the address where there is no number.
+    let address = address.split_once('?').map_or(address, |(address, _)| address);
     let (host, port_text) = match address.strip_prefix('[').and_then(|address| address.split_once(']')) {
         Some((host, rest)) => (host, rest.strip_prefix(':')),
         None => address.split_once(':').map_or((address, None), |(host, port)| (host, Some(port))),
@@ -645,7 +874,7 @@ fn parse_uri(options: &mut Options, uri: &[u8]) -> Checked<()> {
         options.port = port(text.as_bytes())?;
     }
     if !database.is_empty() {
-        options.database = number(database.as_bytes())?;
+        options.database = leading_integer(database.as_bytes()).into();
     }
     Ok(())
 }
@@ -674,19 +903,24 @@ fn percent_decoded(text: &str) -> Checked<Vec<u8>> {
 
 /// The program's name and version, like redis-cli's. The version of Redis comes first, because scripts parse
 /// it.
-pub(super) fn version() -> String {
-    format!("redis-cli {} (keyfast {})", crate::REDIS_VERSION, env!("CARGO_PKG_VERSION"))
+pub(super) fn version(family: Family) -> String {
+    let name = family.name();
+    format!("{name}-cli {} (keyfast {})", crate::REDIS_VERSION, env!("CARGO_PKG_VERSION"))
 }
 
-fn usage() -> String {
-    let mut text = format!("{}\n\nUsage: redis-cli [OPTIONS] [cmd [arg [arg ...]]]\n", version());
+/// The options with their values, and what they do, for the help, completions and the manual.
+pub(super) fn all() -> impl Iterator<Item = (&'static [&'static str], Option<&'static str>, &'static str)> {
+    let value = |takes: &Takes| if let Value(value, _) = takes { Some(*value) } else { None };
+    OPTIONS.iter().map(move |option| (option.names, value(&option.takes), option.help))
+}
+
+fn usage(family: Family) -> String {
+    let name = family.name();
+    let mut text = format!("{}\n\nUsage: {name}-cli [OPTIONS] [cmd [arg [arg ...]]]\n", version(family));
     let own = [("--help", "Print this and exit."), ("--version", "Print the version and exit.")];
-    let options = OPTIONS.iter().map(|option| {
-        let value = match option.takes {
-            Nothing(_) => String::new(),
-            Value(value, _) => format!(" {value}"),
-        };
-        (format!("{}{value}", option.names.join(", ")), option.help)
+    let options = all().map(|(names, value, help)| {
+        let value = value.map_or_else(String::new, |value| format!(" {value}"));
+        (format!("{}{value}", names.join(", ")), help)
     });
     for (name, help) in options.chain(own.map(|(name, help)| (name.to_owned(), help))) {
         text.push_str(&format!("  {name:<width$} {help}\n", width = HELP_COLUMN));
@@ -704,7 +938,7 @@ mod tests {
 
     fn parsed(line: &str) -> Checked<Box<Options>> {
         let words = line.split(' ').filter(|word| !word.is_empty()).map(|word| word.as_bytes().to_vec());
-        match Options::parse(words.collect())? {
+        match Options::parse(words.collect(), Family::Redis)? {
             Parsed::Run(options) => Ok(options),
             Parsed::Print(text) => Err(text),
         }
@@ -751,12 +985,40 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_read_as_c_reads_them() {
+        let options = parsed("-n 3x -r 2y -i 0.5z -p 7000abc --count x").unwrap();
+        assert_eq!((options.database, options.repeat, options.port), (3, 2, 7000));
+        assert_eq!((options.interval, options.count), (Duration::from_millis(500), None));
+        let options = parsed("-n x -i -1 -r -99999999999999999999").unwrap();
+        assert_eq!((options.database, options.repeat, options.interval), (0, i64::MIN, Duration::ZERO));
+        for (tail, database) in [
+            ("/0?protocol=3", 0),
+            ("/2?client_name=x", 2),
+            ("?ssl_cert_reqs=none", 0),
+            ("/3/", 3),
+            ("/", 0),
+            ("", 0),
+            ("/x", 0),
+        ] {
+            let options = parsed(&format!("-u redis://host:7000{tail}")).unwrap();
+            assert_eq!((&*options.host, options.port, options.database), ("host", 7000, database), "{tail}");
+        }
+        assert_eq!(parsed("-u redis://host?family=0").unwrap().host, "host");
+    }
+
+    #[test]
     fn a_mistake_is_one_line() {
         for (line, expected) in [
             ("--nosuch", "Unrecognized option or bad number of args for: '--nosuch'"),
             ("-p", "Unrecognized option or bad number of args for: '-p'"),
-            ("-n x", "Unrecognized option or bad number of args for: '-n'"),
-            ("-i -1", "Unrecognized option or bad number of args for: '-i'"),
+            ("-t x", "Invalid connection timeout for -t."),
+            ("-t -1", "Invalid connection timeout for -t."),
+            ("--top x", "--top conversion error."),
+            ("--cursor -1", "--cursor should be followed by a positive integer."),
+            ("--keystats-samples 1x", "--keystats-samples conversion error."),
+            ("--memkeys-samples -1", "--memkeys-samples value should be positive."),
+            ("--ldb", "--ldb: there is no debugger of Lua."),
+            ("-u valkey://h", "Invalid URI scheme"),
             ("-p 70000", "Invalid server port."),
             ("-2 -3", "Options -2 and -3 are mutually exclusive."),
             ("-3 -2", "Options -2 and -3 are mutually exclusive."),
@@ -780,7 +1042,7 @@ mod tests {
 
     #[test]
     fn the_help_names_every_option() {
-        let text = usage();
+        let text = usage(Family::Redis);
         for name in OPTIONS.iter().flat_map(|option| option.names) {
             assert!(text.contains(name), "{name}");
         }

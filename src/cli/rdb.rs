@@ -1,22 +1,25 @@
 //! `--rdb` and `--functions-rdb`: fetches a snapshot of the server, as a replica would, into a file.
+//! `--replica` leaves the snapshot out, and prints the commands that follow.
 //!
 //! The server shows by empty lines that it lives while it writes the snapshot. Then it sends either the
 //! length, or a mark of 40 bytes that stands behind a snapshot whose length it does not know. The mark is no
 //! part of the snapshot: the last bytes that came are kept back until it is clear that they are not it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 
-use super::connection::Stream;
+use super::connection::{self, Stream};
+use super::format::write_reply;
+use super::options::Output;
 use super::plain_text;
 use super::replies::Message;
 use super::session::Session;
-use super::terminal::complain;
+use super::terminal::{Shown, complain, is_terminal};
 use super::{Result, Stop};
 use crate::progress::{Indicator, Progress, Unit};
 
@@ -49,6 +52,44 @@ pub(super) fn run(session: &mut Session, file: &Path, is_of_functions: bool) -> 
     runtime.block_on(fetch(stream, file))
 }
 
+/// Asks for what a replica gets, and prints the commands behind the snapshot until the server ends.
+pub(super) fn follow(session: &mut Session) -> Result<()> {
+    tell(session, "capa", "eof")?;
+    session.options.output = Output::Csv;
+    let Some(connection) = session.take_connection() else { return Err(Stop::Lost) };
+    let (runtime, stream, decoder) = connection.into_parts();
+    let options = &session.options;
+    runtime.block_on(async {
+        let (mut reader, length) = ask(stream).await?;
+        match length {
+            Length::Bytes(bytes) => complain(format_args!(
+                "Full resync with master, discarding {bytes} bytes of bulk transfer..."
+            )),
+            Length::UntilMark(_) => {
+                complain("Full resync with master, discarding bytes of bulk transfer until EOF marker...")
+            }
+        }
+        let received = Progress::new(Unit::Bytes, None);
+        let bytes = receive(&mut reader, &length, io::sink(), &received).await?;
+        if let Length::UntilMark(_) = length {
+            complain(format_args!("Full resync done after {bytes} bytes. Logging commands from master."));
+            // So the server knows that the snapshot has come.
+            let _ = reader.write_all(b"REPLCONF ACK 0\r\n").await;
+            let _ = reader.flush().await;
+        } else {
+            complain("Full resync done. Logging commands from master.");
+        }
+        let (mut decoder, mut piece) = (decoder, vec![0; PIECE_BYTES]);
+        loop {
+            let message = connection::receive(&mut reader, &mut decoder, &mut piece).await;
+            let message = message.map_err(|failure| failed(format_args!("Error: {failure}")))?;
+            let mut out = Shown::new(BufWriter::new(io::stdout().lock()), is_terminal());
+            write_reply(&mut out, &message, options)?;
+            out.flush()?;
+        }
+    })
+}
+
 /// Tells the server one thing about what is wanted. Returns whether it understands that: an old one may not.
 fn tell(session: &mut Session, name: &str, value: &str) -> Result<bool> {
     complain(format_args!("sending REPLCONF {name} {value}"));
@@ -62,7 +103,8 @@ fn tell(session: &mut Session, name: &str, value: &str) -> Result<bool> {
     }
 }
 
-async fn fetch(mut stream: Box<dyn Stream>, file: &Path) -> Result<()> {
+/// Asks for a snapshot, and reads how long it is.
+async fn ask(mut stream: Box<dyn Stream>) -> Result<(BufReader<Box<dyn Stream>>, Length)> {
     let asked = async {
         stream.write_all(b"SYNC\r\n").await?;
         stream.flush().await
@@ -70,6 +112,11 @@ async fn fetch(mut stream: Box<dyn Stream>, file: &Path) -> Result<()> {
     asked.await.map_err(|_| failed("Error writing to master"))?;
     let mut reader = BufReader::with_capacity(PIECE_BYTES, stream);
     let length = read_length(&mut reader).await?;
+    Ok((reader, length))
+}
+
+async fn fetch(stream: Box<dyn Stream>, file: &Path) -> Result<()> {
+    let (mut reader, length) = ask(stream).await?;
     let name = file.display();
     let total = match length {
         Length::Bytes(bytes) => {

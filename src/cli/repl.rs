@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::env;
-use std::fs::{self, Permissions};
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -13,18 +14,19 @@ use std::time::{Duration, Instant};
 
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
-use rustyline::highlight::Highlighter;
+use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::Hinter;
 use rustyline::history::MemHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
 use super::help::Help;
-use super::options::Output;
+use super::options::{Family, Output};
 use super::plain_text;
 use super::session::{Session, is_word};
 use super::{Result, Stop, say};
 use crate::files::{Rights, replace};
+use crate::platform::terminal::KeyByKey;
 use crate::resp::request::words;
 
 /// The most lines in the history.
@@ -51,9 +53,14 @@ pub(super) fn run_lines(session: &mut Session) -> Result<()> {
 
 fn read_lines(session: &mut Session) -> Result<()> {
     let has_hints = Cell::new(false);
-    let mut input = io::stdin().lock();
+    // What is read ahead must be known where the client waits for messages or input.
+    let input = io::stdin().as_fd().try_clone_to_owned();
+    let mut input = BufReader::new(File::from(input?));
     let mut line = Vec::new();
     loop {
+        if session.is_subscribed() {
+            session.wait_for_messages(!input.buffer().is_empty())?;
+        }
         line.clear();
         match input.read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return Ok(()),
@@ -68,7 +75,8 @@ fn read_lines(session: &mut Session) -> Result<()> {
 
 fn edit_lines(session: &mut Session) -> Result<()> {
     let has_hints = Rc::new(Cell::new(true));
-    set_preferences(&has_hints)?;
+    let family = session.options.family;
+    set_preferences(family, &has_hints)?;
     let help = if session.is_connected() { session.help() } else { Rc::default() };
     let failed = |error: ReadlineError| {
         eprintln!("Error: {error}");
@@ -82,13 +90,22 @@ fn edit_lines(session: &mut Session) -> Result<()> {
     let past = MemHistory::with_config(&config);
     let mut editor: Editor<Assistant, MemHistory> = Editor::with_history(config, past).map_err(failed)?;
     editor.set_helper(Some(Assistant { help, has_hints: Rc::clone(&has_hints) }));
-    let mut history = History::load();
+    let mut history = History::load(family);
     for line in &history.lines {
         editor.add_history_entry(line).map_err(failed)?;
     }
     loop {
+        if session.is_subscribed() {
+            // Any key is input, also before the line ends.
+            let _keys = KeyByKey::begin();
+            session.wait_for_messages(false)?;
+        }
         let typed = match editor.readline(&session.prompt()) {
             Ok(typed) => typed,
+            Err(ReadlineError::Eof | ReadlineError::Interrupted) if session.is_subscribed() => {
+                session.listen_no_more()?;
+                continue;
+            }
             Err(ReadlineError::Eof | ReadlineError::Interrupted) => return Ok(()),
             Err(error) => return Err(failed(error)),
         };
@@ -220,22 +237,25 @@ fn set_preference(words: &[Vec<u8>], has_hints: &Cell<bool>, place: &str) -> Res
 }
 
 /// Runs the user's file of preferences.
-fn set_preferences(has_hints: &Cell<bool>) -> Result<()> {
-    let Some(file) = own_file("REDISCLI_RCFILE", ".redisclirc") else { return Ok(()) };
+fn set_preferences(family: Family, has_hints: &Cell<bool>) -> Result<()> {
+    let name = format!(".{}clirc", family.name());
+    let Some(file) = own_file(family, "RCFILE", &name) else { return Ok(()) };
     let text = fs::read(file).unwrap_or_default();
     for words in text.split(|byte| *byte == b'\n').filter_map(words).filter(|words| !words.is_empty()) {
-        set_preference(&words, has_hints, ".redisclirc: ")?;
+        set_preference(&words, has_hints, &format!("{name}: "))?;
     }
     Ok(())
 }
 
 /// The path of a user's file: from an environment variable, or in the home directory. `None` if it is
 /// `/dev/null`.
-fn own_file(variable: &str, name: &str) -> Option<PathBuf> {
-    let set = |variable: &str| env::var_os(variable).filter(|value| !value.is_empty());
-    match set(variable) {
+fn own_file(family: Family, variable: &str, name: &str) -> Option<PathBuf> {
+    match family.variable(variable).filter(|value| !value.is_empty()) {
         Some(path) => Some(PathBuf::from(path)).filter(|path| path.as_os_str() != "/dev/null"),
-        None => Some(PathBuf::from(set("HOME")?).join(name)),
+        None => {
+            let home = env::var_os("HOME").filter(|value| !value.is_empty())?;
+            Some(PathBuf::from(home).join(name))
+        }
     }
 }
 
@@ -246,8 +266,8 @@ struct History {
 }
 
 impl History {
-    fn load() -> History {
-        let file = own_file("REDISCLI_HISTFILE", ".rediscli_history");
+    fn load(family: Family) -> History {
+        let file = own_file(family, "HISTFILE", &format!(".{}cli_history", family.name()));
         let text = file.as_ref().and_then(|file| fs::read(file).ok()).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let mut lines: VecDeque<String> = text.lines().map(str::to_owned).collect();
@@ -277,6 +297,46 @@ impl History {
             fs::set_permissions(file, Permissions::from_mode(HISTORY_MODE))?;
         }
         replace(file, text.as_bytes(), Rights::Kept)
+    }
+}
+
+/// Asks for the password on the terminal, where stars are shown in its place; or reads it from standard input
+/// that is no terminal.
+pub(super) fn ask_password() -> Option<Vec<u8>> {
+    const PROMPT: &str = "Please input password: ";
+    if !io::stdin().is_terminal() {
+        let mut line = String::new();
+        io::stdin().read_line(&mut line).ok()?;
+        return Some(line.trim_end_matches(['\r', '\n']).as_bytes().to_vec());
+    }
+    let mut editor: Editor<Mask, MemHistory> =
+        Editor::with_history(Config::default(), MemHistory::new()).ok()?;
+    editor.set_helper(Some(Mask));
+    editor.readline(PROMPT).ok().map(String::into_bytes)
+}
+
+/// Shows stars in the place of what is typed.
+struct Mask;
+
+impl Helper for Mask {}
+
+impl Validator for Mask {}
+
+impl Completer for Mask {
+    type Candidate = String;
+}
+
+impl Hinter for Mask {
+    type Hint = String;
+}
+
+impl Highlighter for Mask {
+    fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
+        Cow::Owned("*".repeat(line.chars().count()))
+    }
+
+    fn highlight_char(&self, _: &str, _: usize, _: CmdKind) -> bool {
+        true
     }
 }
 

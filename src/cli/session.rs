@@ -3,6 +3,7 @@
 //! A lost connection is opened again, with the same password, database and protocol. Changes by commands
 //! (SELECT, MULTI, RESET …) are noted, for the prompt and for a new connection.
 
+use std::env;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::rc::Rc;
 use std::thread;
@@ -33,6 +34,8 @@ pub(super) struct Session {
     is_shutting_down: bool,
     /// Whether replies come without end (MONITOR, SUBSCRIBE).
     is_streaming: bool,
+    /// Whether an interactive session listens to channels: messages may come at any time.
+    is_subscribed: bool,
     /// The database of the connection; `options` has the one that is wanted.
     database: i64,
     transaction: Option<Transaction>,
@@ -85,6 +88,7 @@ impl Session {
             is_interactive: false,
             is_shutting_down: false,
             is_streaming: false,
+            is_subscribed: false,
             database: 0,
             transaction: None,
         })
@@ -107,7 +111,7 @@ impl Session {
             return "not connected> ".to_owned();
         }
         let place = match &self.options.socket {
-            Some(socket) => format!("redis {}", socket.display()),
+            Some(socket) => format!("{} {}", self.options.family.name(), socket.display()),
             None if self.options.host.contains(':') => {
                 format!("[{}]:{}", self.options.host, self.options.port)
             }
@@ -115,7 +119,47 @@ impl Session {
         };
         let database = if self.database == 0 { String::new() } else { format!("[{}]", self.database) };
         let transaction = if self.transaction.is_some() { "(TX)" } else { "" };
-        format!("{place}{database}{transaction}> ")
+        let subscribed = if self.is_subscribed { "(subscribed mode)" } else { "" };
+        format!("{place}{database}{transaction}{subscribed}> ")
+    }
+
+    /// Whether messages of channels may come at any time.
+    pub(super) fn is_subscribed(&self) -> bool {
+        self.is_subscribed
+    }
+
+    /// Prints messages until the user types something, which `has_input` says is there already, or presses
+    /// Ctrl-C. Then the session listens no more.
+    pub(super) fn wait_for_messages(&mut self, has_input: bool) -> Result<()> {
+        const HINT: &str = "Reading messages... (press Ctrl-C to quit or any key to type command)\r";
+        let has_colors = env::var("TERM").is_ok_and(|term| term.contains("xterm"));
+        let hint = if has_colors { format!("\x1b[1;90m{HINT}\x1b[0m") } else { HINT.to_owned() };
+        let shows_hint = self.options.output != Output::Raw && is_terminal();
+        while self.is_subscribed && !has_input {
+            if shows_hint {
+                show_at_once(&hint)?;
+            }
+            let connection = self.connection.as_mut().ok_or(Stop::Lost)?;
+            let message = connection.receive_unless_input(self.interrupt.as_mut());
+            if shows_hint {
+                show_at_once("\x1b[K")?;
+            }
+            match message {
+                Ok(Some(message)) => self.print(&message, false)?,
+                Ok(None) => return Ok(()),
+                Err(Failure::Interrupted) => return self.listen_no_more(),
+                Err(failure) => {
+                    complain(format_args!("Error: {failure}"));
+                    return Err(Stop::Exit(1));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the subscriptions. Only a new connection does that for all of them.
+    pub(super) fn listen_no_more(&mut self) -> Result<()> {
+        if self.connect()? { Ok(()) } else { Err(Stop::Exit(1)) }
     }
 
     /// Whether there is a connection.
@@ -155,6 +199,7 @@ impl Session {
         self.connection = None;
         self.database = 0;
         self.transaction = None;
+        self.is_subscribed = false;
         match Connection::open(&self.runtime, &self.options) {
             Ok(connection) => self.connection = Some(connection),
             Err(why) => {
@@ -164,7 +209,7 @@ impl Session {
                 return Ok(false);
             }
         }
-        Ok(self.authenticate()? && self.select()? && self.choose_protocol()?)
+        Ok(self.authenticate()? && self.select()? && self.choose_protocol()? && self.give_name()?)
     }
 
     fn authenticate(&mut self) -> Result<bool> {
@@ -194,6 +239,11 @@ impl Session {
             Wanted::Resp3IfPossible => false,
         };
         Ok(self.is_accepted(&["HELLO", "3"], "HELLO 3")? || !must_be)
+    }
+
+    fn give_name(&mut self) -> Result<bool> {
+        let Some(name) = self.options.name.clone() else { return Ok(true) };
+        self.is_accepted(&[&b"CLIENT"[..], b"SETNAME", &name], "CLIENT SETNAME")
     }
 
     /// Sends a command; prints an error if it fails.
@@ -338,6 +388,9 @@ impl Session {
         }
         match &name[..] {
             b"monitor" => self.stream(Pushes::Aside),
+            b"subscribe" | b"psubscribe" | b"ssubscribe" if self.is_interactive => {
+                self.confirm(&name, command.len().saturating_sub(1).max(1))
+            }
             b"subscribe" | b"psubscribe" | b"ssubscribe" => {
                 if self.options.output != Output::Raw && io::stdout().is_terminal() {
                     say("Reading messages... (press Ctrl-C to quit)")?;
@@ -345,19 +398,36 @@ impl Session {
                 self.stream(Pushes::AsReplies)
             }
             b"unsubscribe" | b"punsubscribe" | b"sunsubscribe" => {
-                // One confirmation per channel; there is no other reply.
-                for _ in 0..command.len().saturating_sub(1).max(1) {
-                    if matches!(self.print_next(false, Pushes::Confirming(&name))?, Some(Message::Error(_))) {
-                        break;
-                    }
-                }
-                Ok(())
+                self.confirm(&name, command.len().saturating_sub(1).max(1))
             }
             _ => {
-                let reply = self.print_next(is_for_people(command), Pushes::Aside)?;
+                let pushes = if self.is_subscribed { Pushes::AsReplies } else { Pushes::Aside };
+                let mut reply = self.print_next(is_for_people(command), pushes)?;
+                while self.is_subscribed && reply.as_ref().is_some_and(is_of_channel) {
+                    reply = self.print_next(is_for_people(command), pushes)?;
+                }
                 reply.map_or(Ok(()), |reply| self.note(command, &reply))
             }
         }
+    }
+
+    /// Prints what comes up to the last confirmation of a command: one per channel; there is no other reply.
+    fn confirm(&mut self, name: &[u8], mut confirmations: usize) -> Result<()> {
+        while confirmations > 0 {
+            let pushes = match self.is_subscribed {
+                true => Pushes::AsReplies,
+                false => Pushes::Confirming(name),
+            };
+            let Some(reply) = self.print_next(false, pushes)? else { break };
+            let kind = reply.members().first().and_then(Message::text).unwrap_or_default();
+            if kind.eq_ignore_ascii_case(name) {
+                confirmations -= 1;
+                self.is_subscribed |= self.is_interactive && name.ends_with(b"subscribe") && !is_end(name);
+            } else if !self.is_subscribed || !is_of_channel(&reply) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Prints messages until Ctrl-C or an error.
@@ -382,14 +452,18 @@ impl Session {
             complain(String::from_utf8_lossy(why));
             return Err(Stop::Exit(1));
         }
+        self.print(&reply, is_verbatim)?;
+        Ok(Some(reply))
+    }
+
+    fn print(&self, message: &Message, is_verbatim: bool) -> Result<()> {
         let mut out = Shown::new(BufWriter::new(io::stdout().lock()), is_terminal());
         if is_verbatim {
-            write_raw(&mut out, &reply, &self.options.member_delimiter)?;
+            write_raw(&mut out, message, &self.options.member_delimiter)?;
         } else {
-            write_reply(&mut out, &reply, &self.options)?;
+            write_reply(&mut out, message, &self.options)?;
         }
-        out.flush()?;
-        Ok(Some(reply))
+        Ok(out.flush()?)
     }
 
     /// Handles a missing reply.
@@ -438,6 +512,7 @@ impl Session {
             }
             (b"reset", 1) if !is_refused => {
                 self.transaction = None;
+                self.is_subscribed = false;
                 self.options.protocol = Wanted::Any;
                 self.enter(0);
             }
@@ -450,6 +525,25 @@ impl Session {
         self.database = database;
         self.options.database = database;
     }
+}
+
+/// Whether a command ends subscriptions.
+fn is_end(name: &[u8]) -> bool {
+    name.ends_with(b"unsubscribe")
+}
+
+/// Whether a message comes from a channel, or confirms a subscription or its end.
+fn is_of_channel(message: &Message) -> bool {
+    const MEMBERS_MIN: usize = 3;
+    let kind = message.members().first().and_then(Message::text).unwrap_or_default();
+    let is_long = message.members().len() >= MEMBERS_MIN;
+    is_long && (kind.ends_with(b"message") || kind.ends_with(b"subscribe"))
+}
+
+fn show_at_once(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
 }
 
 fn lost() -> Stop {

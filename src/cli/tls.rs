@@ -49,10 +49,19 @@ pub(super) async fn greet(
     let name = options.server_name.as_deref().unwrap_or(host).to_owned();
     let name = ServerName::try_from(name).map_err(|error| Refusal::Options(error.to_string()))?;
     let connector = TlsConnector::from(Arc::new(config(options).map_err(Refusal::Options)?));
-    connector
-        .connect(name, stream)
-        .await
-        .map_err(|error| Refusal::Greeting(why_not_greeted(&error).unwrap_or_else(|| plain_text(&error))))
+    connector.connect(name, stream).await.map_err(|error| Refusal::Greeting(why_not(&error)))
+}
+
+/// Why the handshake failed.
+fn why_not(error: &io::Error) -> String {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+    if let Some(Error::InvalidMessage(_)) = cause {
+        return "the server does not speak TLS on this port".to_owned();
+    }
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        return "the server closed the connection: it may not speak TLS on this port".to_owned();
+    }
+    why_not_greeted(error).unwrap_or_else(|| plain_text(error))
 }
 
 fn config(options: &TlsOptions) -> Result<ClientConfig, String> {

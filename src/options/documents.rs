@@ -1,10 +1,13 @@
 //! What packages install beside the program: completions for shells, and the page of the manual. Both are
-//! made of the options of the [help](super::help), which come from the table of parameters.
+//! made of the options of the [help](super::help), which come from the table of parameters, and of those of
+//! the [client](crate::cli).
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, Command, ValueHint};
 use clap_complete::Shell;
 use clap_mangen::Man;
+
+use crate::cli;
 
 /// The shells for which clap makes completions that we test.
 const SHELLS: &[(&str, Shell)] = &[("bash", Shell::Bash), ("zsh", Shell::Zsh), ("fish", Shell::Fish)];
@@ -36,6 +39,7 @@ pub(super) fn completions(mut command: Command, shell: &[u8]) -> Result<String, 
         command = command.arg(Arg::new("file").value_hint(ValueHint::FilePath));
     }
     let name = command.get_name().to_owned();
+    command = command.subcommand(client()).subcommands(CHECKS.iter().map(check));
     let mut text = Vec::new();
     clap_complete::generate(*shell, &mut command, name, &mut text);
     Ok(String::from_utf8_lossy(&text).into_owned())
@@ -48,5 +52,69 @@ pub(super) fn manual(command: Command) -> String {
     let page = Man::new(command).date("\"\"").manual("User Commands");
     // Nothing fails in memory.
     let _ = page.render(&mut text);
+    for command in std::iter::once(client()).chain(CHECKS.iter().map(check)) {
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        let name = command.get_name().to_uppercase();
+        text.extend(format!(".SH \"KEYFAST {name}\"\n{about}.\n").replace('-', "\\-").into_bytes());
+        let mut options = Vec::new();
+        let _ = Man::new(command).render_options_section(&mut options);
+        // The heading is the one above.
+        let heading = options.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        text.extend(&options[heading..]);
+    }
     String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The programs that check files: the name, what it does, its options with their values.
+const CHECKS: [(&str, &str, Options); 2] = [
+    (
+        "check-aof",
+        "Check an append-only file, or all files of its manifest, as redis-check-aof does",
+        &[
+            ("fix", None, "Cut off what is behind the damage, after a question"),
+            ("truncate-to-timestamp", Some("seconds"), "Cut off what is later than this moment"),
+        ],
+    ),
+    ("check-rdb", "Check a snapshot, as redis-check-rdb does", &[]),
+];
+
+fn check((name, about, options): &(&'static str, &'static str, Options)) -> Command {
+    let option = |(name, value, help): &(&'static str, Option<&'static str>, &'static str)| {
+        let arg = Arg::new(*name).long(*name).help(*help);
+        match value {
+            Some(value) => arg.action(ArgAction::Set).value_name(*value),
+            None => arg.action(ArgAction::SetTrue),
+        }
+    };
+    let file = Arg::new("file").value_hint(ValueHint::FilePath);
+    Command::new(*name).about(*about).disable_help_flag(true).args(options.iter().map(option)).arg(file)
+}
+
+type Options = &'static [(&'static str, Option<&'static str>, &'static str)];
+
+/// The client with its options.
+fn client() -> Command {
+    let options = cli::options().map(|(names, value, help)| {
+        let mut arg = Arg::new(names[0]).help(help).action(ArgAction::SetTrue);
+        if let Some(value) = value {
+            arg = arg.action(ArgAction::Set).value_name(value.trim_matches(['<', '>']));
+            let is_path = matches!(value, "<file>" | "<filename>" | "<socket>" | "<dir>");
+            arg = arg.value_hint(if is_path { ValueHint::AnyPath } else { ValueHint::Other });
+        }
+        for name in names {
+            let mut letters = name.trim_start_matches('-').chars();
+            arg = match (name.starts_with("--"), letters.next(), arg.get_short(), arg.get_long()) {
+                (false, Some(letter), None, _) => arg.short(letter),
+                (false, Some(letter), Some(_), _) => arg.visible_short_alias(letter),
+                (true, _, _, None) => arg.long(&name[2..]),
+                _ => arg.visible_alias(&name[2..]),
+            };
+        }
+        arg
+    });
+    Command::new("cli")
+        .about("A client with the options of redis-cli")
+        .disable_help_flag(true)
+        .disable_version_flag(true)
+        .args(options)
 }

@@ -112,7 +112,9 @@ fn inert_parameters() -> impl Iterator<Item = &'static Parameter> {
 fn notes() -> String {
     let mut text = String::from(
         "'-' reads more of the configuration from standard input.\n'keyfast cli' is a client like redis-cli, \
-         also if the program is called redis-cli; 'keyfast cli --help' lists its options.\n\n\
+         also if the program is called redis-cli; 'keyfast cli --help' lists its options.\n\
+         'keyfast check-aof' and 'keyfast check-rdb' check files, and repair a log, as redis-check-aof and \
+         redis-check-rdb do.\n\n\
          These options have no effect. Their values are checked as Redis checks them.",
     );
     for Family { title, parameters } in inert::FAMILIES {

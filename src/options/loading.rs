@@ -358,7 +358,11 @@ impl SourceLine<'_> {
     /// The complaint about the line.
     fn complain(&self, why: &str) -> String {
         let of_file = match self.source {
-            Source::Options => return format!("keyfast: option {}: {why}", self.option()),
+            Source::Options => {
+                let is_save = name_of(self.line).eq_ignore_ascii_case(b"save");
+                let form = if is_save { ": seconds and changes, as in --save 3600 1 300 100" } else { "" };
+                return format!("keyfast: option {}: {why}{form}", self.option());
+            }
             Source::File(_) => String::new(),
             Source::Included(path) => format!(" of {}", path.display()),
         };
@@ -383,7 +387,12 @@ impl SourceLine<'_> {
         let meant = suggestions::of(name);
         match self.source {
             Source::Options => {
-                let meant = meant.map(|meant| format!(", did you mean --{meant}?")).unwrap_or_default();
+                let meant = match name.trim_start_matches('-') {
+                    "c" | "conf" | "config" | "config-file" | "f" | "file" => {
+                        "; a configuration file goes without an option: keyfast FILE".to_owned()
+                    }
+                    _ => meant.map(|meant| format!(", did you mean --{meant}?")).unwrap_or_default(),
+                };
                 format!("keyfast: unknown option {}{meant}", option(name.as_bytes()))
             }
             _ => {

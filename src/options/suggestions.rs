@@ -11,7 +11,6 @@ const OTHER_WORDS: &[(&str, &str)] = &[
     ("address", "bind"),
     ("auth", "requirepass"),
     ("background", "daemonize"),
-    ("config", "include"),
     ("daemon", "daemonize"),
     ("data-dir", "dir"),
     ("host", "bind"),

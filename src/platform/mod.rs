@@ -18,4 +18,5 @@ pub(crate) mod processor;
 pub(crate) mod program;
 pub(crate) mod sockets;
 pub(crate) mod system;
+pub(crate) mod terminal;
 pub(crate) mod thread_clock;

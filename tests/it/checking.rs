@@ -60,7 +60,7 @@ fn a_log_that_ends_with_zeros_is_repaired() {
                  filename=appendonly.aof.1.base.aof, size=53, ok_up_to=53, ok_up_to_line=13, diff=0\nBASE \
                  AOF appendonly.aof.1.base.aof is valid\nStart to check INCR files.\n";
     let (code, text) = check(&["check-aof", &manifest], "");
-    let format = format!("0x              32: AOF {name} format error");
+    let format = format!("AOF {name} format error");
     let invalid = format!("AOF {name} is not valid. Use the --fix option to try fixing it.\n");
     assert_eq!((code, text), (1, format!("{begin}{format}\n{analyzed}\n{invalid}")));
     let asked = format!(

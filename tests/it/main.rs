@@ -24,6 +24,7 @@ mod blocking;
 mod checking;
 mod cli;
 mod cli_modes;
+mod cli_options;
 mod clock;
 mod collections;
 mod collisions;

@@ -287,10 +287,7 @@ impl Checking<'_> {
                     break None;
                 }
                 Err(Damage::Torn) => break wrong("The file ends within a request"),
-                Err(Damage::Garbled) => {
-                    let at = reader.request_at();
-                    break Some(format!("0x{at:16x}: AOF {name} format error"));
-                }
+                Err(Damage::Garbled) => break Some(format!("AOF {name} format error")),
                 Err(Damage::Unreadable(error)) => {
                     let why = reason(&error);
                     return fail(self.out, &format!("Failed to read from AOF {name}: {why}, aborting..."));

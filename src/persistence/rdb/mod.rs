@@ -2,9 +2,9 @@
 //!
 //! A file is a header with a version, then items, then a checksum. Each item begins with a byte for its type.
 //! [`Writer`] writes version 10, which Redis 7.0 reads, or version 12, which Redis 7.4 reads, if fields of a
-//! hash expire. [`Reader`] reads the files of Redis up to 8.12 and Valkey up to 9.2, except types that Keyfast
-//! does not have, and those of modules. Neither of the two reads what the other has added
-//! since they parted; strings are the same in both.
+//! hash expire. [`Reader`] reads the files of Redis up to 8.12 and Valkey up to 9.2, except types that
+//! Keyfast does not have, and those of modules. Neither of the two reads what the other has added since they
+//! parted; strings are the same in both.
 
 mod reader;
 mod writer;

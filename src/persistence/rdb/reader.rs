@@ -211,8 +211,8 @@ impl<R: Read> Reader<R> {
         self.damaged += 1;
         if self.damaged <= DAMAGED_SHOWN_MAX {
             tracing::warn!(
-                "The value of the key '{}' in database {} of the RDB file is damaged, and is loaded as far as \
-                 it has a meaning: {}",
+                "The value of the key '{}' in database {} of the RDB file is damaged, and is loaded as far \
+                 as it has a meaning: {}",
                 self.key.escape_ascii(),
                 self.database,
                 why.trim_end_matches('.')
@@ -513,8 +513,8 @@ fn explain_envelope(envelope: &[u8]) -> String {
         [] => return "the file is compressed as a whole".to_owned(),
     };
     format!(
-        "the file is compressed as a whole with {codec}, as Valkey 9.2 can do it; Keyfast reads it when it is \
-         not: 'tail -c +9 FILE | {tool} > NEW'"
+        "the file is compressed as a whole with {codec}, as Valkey 9.2 can do it; Keyfast reads it when it \
+         is not: 'tail -c +9 FILE | {tool} > NEW'"
     )
 }
 
