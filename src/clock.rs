@@ -130,6 +130,11 @@ pub(crate) fn system_s() -> u64 {
     system_time().as_secs()
 }
 
+/// Milliseconds since 1970 by the system's clock, for what must not follow a clock that a client has turned.
+pub(crate) fn system_ms() -> u64 {
+    system_time().as_millis() as u64
+}
+
 fn system_time() -> Duration {
     // While the system's clock is before 1970, no key expires.
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()

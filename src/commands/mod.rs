@@ -9,6 +9,7 @@ pub(crate) mod args;
 pub(crate) mod error;
 pub(crate) mod execution;
 pub(crate) mod facts;
+mod fingerprint;
 pub(crate) mod random_and_scan;
 mod reads_much;
 pub(crate) mod unsupported;

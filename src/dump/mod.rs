@@ -16,6 +16,8 @@ use std::ops::RangeInclusive;
 
 use crc::{CRC_64_REDIS, Crc, Table};
 
+use crate::resp::number::parse_integer;
+
 pub(crate) use libraries::{LIBRARY, LIBRARY_BEFORE_7, Libraries, encode_libraries};
 pub use lzf::Compressor;
 
@@ -106,9 +108,36 @@ pub(crate) fn sign(mut payload: Vec<u8>) -> Vec<u8> {
     payload
 }
 
-/// What stands behind the value of a lock that has a fencing number, in a payload. Redis and Valkey do not
-/// read what stands there.
-pub(crate) const LOCK_MARK: &[u8] = b"keyfast-lock";
+/// What stands behind the value of a lock in a payload, and the digits of its fencing number behind it. Redis
+/// and Valkey do not read what stands there.
+const LOCK_MARK: &[u8] = b"keyfast-lock";
+
+/// Appends the fencing number of a lock to the payload of its value, if it has one.
+pub(crate) fn append_fence(payload: &mut Vec<u8>, fence: Option<u64>) {
+    if let Some(fence) = fence {
+        payload.extend_from_slice(LOCK_MARK);
+        payload.extend_from_slice(itoa::Buffer::new().format(fence).as_bytes());
+    }
+}
+
+/// Reads what stands behind a value: the fencing number if it is that of a lock, and `None` if nothing stands
+/// there.
+///
+/// # Errors
+///
+/// [`DumpError::BadFormat`]
+pub(crate) fn read_fence(behind: &[u8]) -> Result<Option<u64>, DumpError> {
+    if behind.is_empty() {
+        return Ok(None);
+    }
+    let digits = behind.strip_prefix(LOCK_MARK).ok_or(DumpError::BadFormat)?;
+    let number = match digits {
+        // Version 1.0.0 has written no number.
+        b"" => Some(0),
+        digits => parse_integer(digits).and_then(|number| u64::try_from(number).ok()),
+    };
+    number.map(Some).ok_or(DumpError::BadFormat)
+}
 
 /// Returns a payload without its version and checksum, and its author. The checksum may be wrong unless the
 /// caller `verifies` it.
@@ -263,6 +292,19 @@ mod tests {
         }
         for unknown in [0, VERSION_MAX + 1, first - 1, last + 1, u16::MAX] {
             assert_eq!(in_version(unknown), Err(DumpError::VersionOrChecksum), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_a_lock_stands_behind_its_value() {
+        for fence in [None, Some(0), Some(7), Some(1 << 50)] {
+            let mut payload = Vec::new();
+            append_fence(&mut payload, fence);
+            assert_eq!(read_fence(&payload), Ok(fence));
+        }
+        assert_eq!(read_fence(b"keyfast-lock"), Ok(Some(0)), "as version 1.0.0 has written it");
+        for wrong in ["x", "keyfast-loc", "keyfast-lock-1", "keyfast-lock 1"] {
+            assert_eq!(read_fence(wrong.as_bytes()), Err(DumpError::BadFormat), "{wrong}");
         }
     }
 

@@ -22,7 +22,7 @@ use crate::engine::scratch::{Ran, Work, run_on_rows};
 use crate::excerpt::excerpt;
 use crate::instance::Instance;
 use crate::remote::batch::{Attempt, AttemptPart, Found, Seat, Verdict};
-use crate::remote::row::{FENCES_MAX, Key, Row};
+use crate::remote::row::{Key, Row};
 use crate::remote::{Listening, Looked, NotJoined, Remote};
 use crate::resp::{OwnedRequest, Reply, Request};
 use crate::scripting::NotYet;
@@ -404,12 +404,14 @@ impl StoreRequest<'_, '_> {
         if beside.is_some() {
             return Err(Err(NotAnswered::Store));
         }
-        if draws > FENCES_MAX {
+        let draws_max = self.remote.settings.target.limits().batch_draws;
+        if draws > draws_max {
             return Err(Ok(Err(Error::text(format!(
-                "ERR A request may take {FENCES_MAX} locks in the store at most"
+                "ERR A request may take {draws_max} locks in the store at most"
             )))));
         }
-        let ran = Ran { found_nothing: self.pending.listening.is_some(), ..Ran::nothing(rows.len()) };
+        let (found_nothing, fences_beyond) = (self.pending.listening.is_some(), ran.fences_beyond);
+        let ran = Ran { found_nothing, fences_beyond, ..Ran::nothing(rows.len()) };
         let (rows, are_strict) = (unread(rows.len()), vec![true; rows.len()]);
         Ok(Guess { rows, are_strict, ran, draws: Some(draws) })
     }
@@ -434,6 +436,7 @@ impl StoreRequest<'_, '_> {
             was_overtaken: self.pending.was_overtaken,
             stood_back: self.pending.stood_back,
             draws: draws.unwrap_or(0),
+            draws_beyond: ran.fences_beyond,
         }
     }
 
@@ -632,6 +635,7 @@ impl Ran {
             renews: false,
             span_ends_ms: BTreeSet::new(),
             wants_fences: None,
+            fences_beyond: 0,
         }
     }
 }

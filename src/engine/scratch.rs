@@ -45,6 +45,8 @@ pub struct Ran {
     /// How many fencing numbers it needs to run on its rows, if it lacks some, or the numbers of locks that
     /// are there. What it has done does not count then.
     pub wants_fences: Option<usize>,
+    /// The numbers must be larger than this one, which a lock had where it came from.
+    pub fences_beyond: u64,
 }
 
 /// A request, and the rows on which it runs.
@@ -188,6 +190,7 @@ fn run_loaded(
         span_ends_ms,
         now_ms,
         wants_fences,
+        fences_beyond: recorded.former_fence,
     })
 }
 

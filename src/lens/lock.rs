@@ -176,9 +176,14 @@ impl Lock {
         self.timeline.add(cause, What::Start(what), news.at_ms);
     }
 
-    /// Handles news of the lock, other than that it was taken. `next_fence` is the number of the next holder.
-    /// Returns misuse, if there is any.
-    pub(super) fn follow(&mut self, news: &LockNews, cause: &Cause<'_>, next_fence: u64) -> Option<Wrong> {
+    /// Handles news of the lock, other than that it was taken. `next_fence` returns the number of the next
+    /// holder. Returns misuse, if there is any.
+    pub(super) fn follow(
+        &mut self,
+        news: &LockNews,
+        cause: &Cause<'_>,
+        next_fence: &dyn Fn() -> u64,
+    ) -> Option<Wrong> {
         let sought_by = self.sought_by.take();
         let seeks = sought_by == Some(cause.who.id);
         match news.change {
@@ -210,10 +215,11 @@ impl Lock {
                 None
             }
             LockChange::Written { before, token, expires_at_ms } => {
-                self.rewrite(news, cause, before, token, expires_at_ms, next_fence)
+                self.rewrite(news, cause, before, token, expires_at_ms, next_fence())
             }
             LockChange::Remade { token, expires_at_ms } => {
-                self.remake(news, cause, Tenure::new(news, cause, next_fence, token, Some(expires_at_ms)))
+                let next = Tenure::new(news, cause, next_fence(), token, Some(expires_at_ms));
+                self.remake(news, cause, next)
             }
             LockChange::Expiry(expires_at_ms) => self.expire(news, cause, expires_at_ms),
             LockChange::Freed => self.free(news, cause),

@@ -22,6 +22,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use crate::clock;
 use crate::keyspace::fencing::Fencing;
 use crate::keyspace::{LockChange, LockNews, Token};
 use crate::resp::Request;
@@ -164,7 +165,7 @@ impl Lens {
         if let Some(fence) = news.fence {
             lock.tenure.fence = fence;
         }
-        let wrong = lock.follow(news, cause, self.next_fence());
+        let wrong = lock.follow(news, cause, &|| self.next_fence());
         let counters = &self.counters;
         counters.refused.fetch_add(lock.refused - refused, Ordering::Relaxed);
         counters.woken.fetch_add(lock.woken - woken, Ordering::Relaxed);
@@ -413,7 +414,7 @@ impl Lens {
     }
 
     fn next_fence(&self) -> u64 {
-        self.fencing.next()
+        self.fencing.next(clock::system_ms())
     }
 
     fn segment(&self, hash: u64) -> &Mutex<Segment> {

@@ -27,6 +27,8 @@ pub struct Attempt {
     pub stood_back: u32,
     /// How many fencing numbers it draws.
     pub draws: usize,
+    /// They must be larger than this one, with which a lock came from another server.
+    pub draws_beyond: u64,
 }
 
 /// The place of a request in a batch.
@@ -76,6 +78,8 @@ pub(crate) struct Batch {
     pub groups: usize,
     /// How many fencing numbers it draws.
     pub draws: usize,
+    /// They must be larger than this one.
+    pub draws_beyond: u64,
 }
 
 /// One key of a batch.
@@ -121,6 +125,9 @@ pub(crate) struct Answer {
     /// The fencing numbers that the batch has drawn, in ascending order: larger than all that were given
     /// before the rows were read, and smaller than those that are given later.
     pub fences: Vec<u64>,
+    /// In etcd, the fencing number of the first row of the batch, if it was written and no request has given
+    /// it one. The next row has the next number. 0 if only the store knows it.
+    pub first_fence: i64,
 }
 
 /// What the store has instead of what a group has guessed.

@@ -61,6 +61,8 @@ pub(super) struct Forming {
     weight: usize,
     /// How many fencing numbers the requests draw.
     draws: usize,
+    /// The number beyond which they must be.
+    draws_beyond: u64,
 }
 
 /// One key of the batch.
@@ -272,6 +274,7 @@ impl Forming {
         self.groups[group].waiting.push(sender);
         let drawn = self.draws;
         self.draws += attempt.draws;
+        self.draws_beyond = self.draws_beyond.max(attempt.draws_beyond);
         Ok((ticket, Seat { batch: self.number, group, drawn }))
     }
 
@@ -382,7 +385,7 @@ impl Forming {
         let turns = std::mem::take(&mut self.next_turns);
         let next = Forming { number: self.number + 1, turns, ..Forming::default() };
         self.fold_reads();
-        let Forming { number, slots, reads, mut groups, after, requests, draws, .. } =
+        let Forming { number, slots, reads, mut groups, after, requests, draws, draws_beyond, .. } =
             std::mem::replace(self, next);
         let mut numbers = HashMap::new();
         let mut taken = Taken { number, after, requests, ..Taken::default() };
@@ -422,7 +425,7 @@ impl Forming {
         }
         // Every front-end locks rows in this order. Sorting is stable.
         taken.batch.parts.sort_by_cached_key(|part| (part.key.slot(), part.key.clone()));
-        (taken.batch.groups, taken.batch.draws) = (taken.waiting.len(), draws);
+        taken.batch = Batch { groups: taken.waiting.len(), draws, draws_beyond, ..taken.batch };
         taken
     }
 }
@@ -532,7 +535,17 @@ mod tests {
 
     fn attempt(parts: Vec<AttemptPart>, is_reader: bool, beside: Option<Seat>) -> Attempt {
         let (holder, renews, was_overtaken, stood_back) = ("".into(), false, false, 0);
-        Attempt { parts, holder, renews, is_reader, beside, was_overtaken, stood_back, draws: 0 }
+        Attempt {
+            parts,
+            holder,
+            renews,
+            is_reader,
+            beside,
+            was_overtaken,
+            stood_back,
+            draws: 0,
+            draws_beyond: 0,
+        }
     }
 
     #[test]

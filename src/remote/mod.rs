@@ -71,7 +71,7 @@ pub(crate) use health::Health;
 use hints::Hints;
 use lines::{Arrival, Lines, OpenBatches, Step};
 use news::{News, Outgoing};
-use row::{FENCES_MAX, Key, KeyMap, Row};
+use row::{Key, KeyMap, Row};
 pub(crate) use sender::{answer_questions, exchange_news, serve_requests};
 use store_keys::StoreKeys;
 pub(crate) use target::{BadTarget, Target, without_password};
@@ -281,7 +281,7 @@ impl Remote {
         let is_over = forming.requests() >= self.settings.batch_requests_max
             || forming.bytes() + attempt.bytes() > limits.batch_bytes
             || forming.weight_with(&attempt) > limits.batch_weight
-            || forming.draws_with(&attempt) > FENCES_MAX;
+            || forming.draws_with(&attempt) > limits.batch_draws;
         if is_over && forming.requests() > 0 {
             // Once a batch has come to its end, the next one has left.
             return Err(match in_flight.waiting() < WAITING_MAX {

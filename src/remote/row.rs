@@ -33,11 +33,13 @@ pub(crate) type KeyMap<V> = HashMap<Key, V, RandomState>;
 /// A set of keys.
 pub(crate) type KeySet = HashSet<Key, RandomState>;
 
-/// In etcd, all that a batch writes has one version, and may have this number of fencing numbers. The first
-/// one is that of values to which no request gives a number. (Below 2⁵³ for the first 8 billion batches.)
-pub(super) const FENCES_PER_VERSION: i64 = 1024;
-/// Fencing numbers that a batch draws, at most.
-pub(crate) const FENCES_MAX: usize = FENCES_PER_VERSION as usize - 1;
+/// In etcd, all that a batch writes has one version, and may have this number of fencing numbers. The fewer
+/// they are, the surer is the clock, in microseconds, ahead of them: etcd would have to write nearly 4,000
+/// versions a second all the time.
+pub(super) const FENCES_PER_VERSION: usize = 256;
+/// The first of them are those of its rows, in their order, to which no request gives a number. A batch draws
+/// the others.
+pub(super) const FENCES_OF_ROWS: usize = 128;
 
 /// What a store has for a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,8 +48,7 @@ pub struct Row {
     pub version: i64,
     /// The value; `None` for a key that was deleted, or has expired by the store's clock.
     pub live: Option<Live>,
-    /// The fencing number of the value, where the front-end has to remember it; 0 if it is the first one of
-    /// the version.
+    /// The fencing number of the value, where the front-end has to remember it; 0 if it is not known.
     pub fence: i64,
     /// The fencing number that a request gives to the value; 0 if it gives none.
     pub granted: i64,
@@ -93,14 +94,6 @@ impl Row {
         self.version == 0 && self.live.is_some()
     }
 
-    /// The fencing number that a row has which was written over this one; 0 if it is that of its version.
-    pub(super) fn fence_after(&self, written: &Row) -> i64 {
-        match self.keeps_tenure_in(written) {
-            true => self.fence(),
-            false => written.granted,
-        }
-    }
-
     /// The fencing number of a lock, if it is known.
     pub fn known_fence(&self) -> Option<i64> {
         let of_tenure = || self.tenure.as_ref().map(|tenure| tenure.fence);
@@ -115,14 +108,6 @@ impl Row {
             _ => false,
         };
         is_same && (written.granted == 0 || self.known_fence() == Some(written.granted))
-    }
-
-    /// The fencing number of the value.
-    pub(super) fn fence(&self) -> i64 {
-        match self.fence {
-            0 => self.version.saturating_mul(FENCES_PER_VERSION),
-            fence => fence,
-        }
     }
 
     /// When it expires, in milliseconds since 1970; `None` for never, and where nothing is.

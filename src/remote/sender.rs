@@ -258,6 +258,9 @@ impl Remote {
             if answer.done[part.group] {
                 if let Some(written) = part.written.clone() {
                     let mut row = Row { version: answer.version, ..self.row_after(&part, &written) };
+                    if row.fence == 0 && answer.first_fence > 0 {
+                        row.fence = answer.first_fence.saturating_add(index as i64);
+                    }
                     let expires_at_ms = answer.expiries.remove(&index);
                     if let Some(live) = &mut row.live {
                         live.expires_at_ms = expires_at_ms.or(live.expires_at_ms);
@@ -314,7 +317,7 @@ impl Remote {
                 Some(Arc::new(Tenure { holder, fence, since_ms: self.clock.now_ms() }))
             }
         };
-        let fence = if keeps { part.seen.fence() } else { written.granted };
+        let fence = if keeps { part.seen.fence } else { written.granted };
         Row { live: written.live.clone(), fence, tenure, ..Row::default() }
     }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::row::{FENCES_OF_ROWS, FENCES_PER_VERSION};
+
 /// A store, by its URL.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Target {
@@ -44,6 +46,8 @@ pub struct Limits {
     pub batch_weight: usize,
     /// Bytes of a batch, unless a single request has more.
     pub batch_bytes: usize,
+    /// Fencing numbers that a batch draws.
+    pub batch_draws: usize,
 }
 
 impl Limits {
@@ -112,6 +116,7 @@ impl Target {
                 request_name_bytes: 1 << 20,
                 batch_weight: usize::MAX,
                 batch_bytes: 8 << 20,
+                batch_draws: 1_023,
             },
             // Of 128 operations (max-txn-ops), the batch itself takes a few. Of 1.5 MiB (max-request-bytes),
             // the names of keys take some.
@@ -120,6 +125,7 @@ impl Target {
                 request_name_bytes: 1 << 20,
                 batch_weight: 120,
                 batch_bytes: 1 << 20,
+                batch_draws: FENCES_PER_VERSION - FENCES_OF_ROWS,
             },
         }
     }

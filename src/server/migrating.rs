@@ -2,6 +2,10 @@
 //!
 //! The target is a server like any other: nothing of what it announces is believed. Its replies are single
 //! lines, and only the very reply that means success counts as one.
+//!
+//! What was sent before, and is no longer right, is deleted at the target before the next value is sent. Its
+//! clients may have changed it meanwhile: so the key is watched, compared with what was sent, and deleted in
+//! a transaction.
 
 use std::io;
 use std::sync::Arc;
@@ -12,10 +16,11 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use crate::commands::keys::dumping::dumped;
+use crate::commands::keys::dumping::{dumped, fingerprint_in, fingerprint_of};
 use crate::instance::Instance;
 use crate::keyspace::records;
-use crate::session::{Cargo, Freight, Migration, Outcome, Parcel, Target};
+use crate::resp::number::parse_integer;
+use crate::session::{Cargo, Freight, Migration, Outcome, Packed, Parcel, Target};
 
 use super::carrier::Carrier;
 use super::runner::Runner;
@@ -63,22 +68,34 @@ async fn travel(instance: &Arc<Instance>, migration: &mut Migration) -> Result<(
         Some(line) => line,
         None => connect(&migration.target).await?,
     };
+    let mut refusal = None;
+    for parcel in &mut migration.parcels {
+        let replaces = matches!(&parcel.cargo, Cargo::Value(Some(freight)) if freight.replaces);
+        let Some(former) = parcel.former.take_if(|_| !replaces) else { continue };
+        let taken_back = take_back(instance, &migration.target, &mut line, (&parcel.key, &former)).await?;
+        if let (Cargo::Withdrawal, taken_back) = (&parcel.cargo, &taken_back) {
+            let is_done = matches!(taken_back, TakenBack::Done);
+            parcel.outcome = if is_done { Outcome::Done } else { Outcome::Refused };
+        }
+        if let TakenBack::Refused(why) = taken_back {
+            refusal.get_or_insert(why);
+        }
+    }
     for piece in load(instance, &mut migration.parcels).await.ok_or(WRITING)? {
         write(&mut line, &piece, limit).await?;
     }
-    let mut refusal = None;
-    for parcel in &mut migration.parcels {
+    for parcel in migration.parcels.iter_mut().filter(|parcel| matches!(parcel.cargo, Cargo::Value(_))) {
         let reply = read_line(&mut line, limit).await;
         let Ok(reply) = reply else {
             refusal.into_iter().for_each(|text: Vec<u8>| migration.fail(&text));
             return Err(READING.to_vec());
         };
-        parcel.outcome = match (&parcel.cargo, &reply[..]) {
-            (_, [b'-', why @ ..]) => {
+        parcel.outcome = match &reply[..] {
+            [b'-', why @ ..] => {
                 refusal.get_or_insert_with(|| refused(why));
                 Outcome::Refused
             }
-            (Cargo::Value(_), b"+OK") | (Cargo::Withdrawal, b":0" | b":1") => Outcome::Done,
+            b"+OK" => Outcome::Done,
             _ => {
                 refusal.into_iter().for_each(|text: Vec<u8>| migration.fail(&text));
                 return Err(READING.to_vec());
@@ -92,6 +109,75 @@ async fn travel(instance: &Arc<Instance>, migration: &mut Migration) -> Result<(
 
 fn refused(why: &[u8]) -> Vec<u8> {
     [b"ERR Target instance replied with error: ", why].concat()
+}
+
+/// What has come of a value that is to be deleted at the target.
+enum TakenBack {
+    /// It is gone.
+    Done,
+    /// Another one is in its place. It was written there, so it stays.
+    Replaced,
+    /// The target has refused a command, with this error for the client.
+    Refused(Vec<u8>),
+}
+
+/// Deletes a key at the target if it is still what was sent there.
+async fn take_back(
+    instance: &Arc<Instance>,
+    target: &Target,
+    line: &mut BufReader<TcpStream>,
+    (key, former): (&[u8], &Packed),
+) -> Result<TakenBack, Broken> {
+    let limit = target.timeout;
+    let reading = |_: io::Error| READING.to_vec();
+    ask(line, &[&[b"WATCH", key], &[b"DUMP", key]], limit).await?;
+    let watched = read_line(line, limit).await.map_err(reading)?;
+    // The same value may take more bytes at another server, but not by so much.
+    let found = read_bulk(line, 2 * former.bytes + BRIEF_BYTES_MAX, limit).await.map_err(reading)?;
+    let is_same = match (&watched[..], found) {
+        ([b'-', why @ ..], _) => Err(refused(why)),
+        (_, Bulk::Refused(why)) => Err(refused(&why)),
+        (b"+OK", Bulk::Nothing) => Ok(None),
+        (b"+OK", Bulk::TooLong) => {
+            *line = connect(target).await?;
+            return Ok(TakenBack::Replaced);
+        }
+        (b"+OK", Bulk::Bytes(payload)) => {
+            let instance = Arc::clone(instance);
+            let fingerprint = spawn_blocking(move || fingerprint_in(&payload, &instance.keyspace));
+            Ok(Some(fingerprint.await.is_ok_and(|found| found == Some(former.fingerprint))))
+        }
+        _ => return Err(READING.to_vec()),
+    };
+    if !matches!(is_same, Ok(Some(true))) {
+        ask(line, &[&[b"UNWATCH"]], limit).await?;
+        read_line(line, limit).await.map_err(reading)?;
+        return Ok(match is_same {
+            Ok(None) => TakenBack::Done,
+            Ok(Some(_)) => TakenBack::Replaced,
+            Err(why) => TakenBack::Refused(why),
+        });
+    }
+    // Only within a transaction is it deleted on condition that nothing has changed it.
+    ask(line, &[&[b"MULTI"]], limit).await?;
+    match &read_line(line, limit).await.map_err(reading)?[..] {
+        b"+OK" => {}
+        [b'-', why @ ..] => return Ok(TakenBack::Refused(refused(why))),
+        _ => return Err(READING.to_vec()),
+    }
+    ask(line, &[&[b"DEL", key], &[b"EXEC"]], limit).await?;
+    let queued = read_line(line, limit).await.map_err(reading)?;
+    let done = read_line(line, limit).await.map_err(reading)?;
+    match (&queued[..], &done[..]) {
+        ([b'-', why @ ..], _) | (_, [b'-', why @ ..]) => Ok(TakenBack::Refused(refused(why))),
+        (b"+QUEUED", b"*-1" | b"_") => Ok(TakenBack::Replaced),
+        (b"+QUEUED", b"*1") => match &read_line(line, limit).await.map_err(reading)?[..] {
+            b":0" | b":1" => Ok(TakenBack::Done),
+            [b'-', why @ ..] => Ok(TakenBack::Refused(refused(why))),
+            _ => Err(READING.to_vec()),
+        },
+        _ => Err(READING.to_vec()),
+    }
 }
 
 /// Connects, logs in and chooses the database. No value is sent before that has succeeded: otherwise it would
@@ -127,6 +213,13 @@ async fn connect(target: &Target) -> Result<BufReader<TcpStream>, Broken> {
     refusal.map_or(Ok(line), Err)
 }
 
+/// Sends requests, all of them at once.
+async fn ask(line: &mut BufReader<TcpStream>, requests: &[&[&[u8]]], limit: Duration) -> Result<(), Broken> {
+    let mut bytes = Vec::new();
+    requests.iter().for_each(|request| records::request(&mut bytes, request));
+    write(line, &bytes, limit).await
+}
+
 /// Writes bytes in steps, each of which may take as long as this.
 async fn write(line: &mut BufReader<TcpStream>, bytes: &[u8], limit: Duration) -> Result<(), Broken> {
     for piece in bytes.chunks(PIECE_BYTES) {
@@ -149,33 +242,72 @@ async fn read_line(line: &mut BufReader<TcpStream>, limit: Duration) -> io::Resu
     }
 }
 
-/// Makes the requests for parcels. A long payload is a piece of its own, so that it is not copied. `None` if
-/// there is no thread for that.
-async fn load(instance: &Arc<Instance>, parcels: &mut [Parcel]) -> Option<Vec<Vec<u8>>> {
-    let take = |parcel: &mut Parcel| match &mut parcel.cargo {
-        Cargo::Value(freight) => (parcel.key.clone(), freight.take()),
-        Cargo::Withdrawal => (parcel.key.clone(), None),
-    };
-    let cargo: Vec<(Box<[u8]>, Option<Freight>)> = parcels.iter_mut().map(take).collect();
-    let bytes: usize =
-        cargo.iter().flat_map(|(_, freight)| freight).map(|freight| freight.value.bytes()).sum();
-    let instance = Arc::clone(instance);
-    if bytes <= BRIEF_BYTES_MAX {
-        return Some(requests(&instance, cargo));
-    }
-    // The values are freed there as well: a client may have deleted the keys meanwhile.
-    spawn_blocking(move || requests(&instance, cargo)).await.ok()
+/// The bytes of a reply.
+enum Bulk {
+    Bytes(Vec<u8>),
+    Nothing,
+    /// It is longer than it may be, and was not read.
+    TooLong,
+    /// An error, with its text.
+    Refused(Vec<u8>),
 }
 
-fn requests(instance: &Instance, cargo: Vec<(Box<[u8]>, Option<Freight>)>) -> Vec<Vec<u8>> {
-    let (mut pieces, mut piece) = (Vec::new(), Vec::new());
+/// Reads a reply of bytes. It takes memory as they arrive, whatever is announced.
+async fn read_bulk(line: &mut BufReader<TcpStream>, bytes_max: usize, limit: Duration) -> io::Result<Bulk> {
+    let bytes = match &read_line(line, limit).await?[..] {
+        b"$-1" | b"_" => return Ok(Bulk::Nothing),
+        [b'-', why @ ..] => return Ok(Bulk::Refused(why.to_vec())),
+        [b'$', digits @ ..] => parse_integer(digits).and_then(|bytes| usize::try_from(bytes).ok()),
+        _ => None,
+    };
+    let bytes = bytes.ok_or(io::ErrorKind::InvalidData)?;
+    if bytes > bytes_max {
+        return Ok(Bulk::TooLong);
+    }
+    let (mut reply, whole) = (Vec::new(), bytes + b"\r\n".len());
+    while reply.len() < whole {
+        let piece = (whole - reply.len()).min(PIECE_BYTES) as u64;
+        if timeout(limit, (&mut *line).take(piece).read_to_end(&mut reply)).await?? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    reply.truncate(bytes);
+    Ok(Bulk::Bytes(reply))
+}
+
+/// A value on its way, with its key.
+type Loaded = (Box<[u8]>, Freight);
+
+/// Makes the requests for parcels, and notes by what each value is known again. A long payload is a piece of
+/// its own, so that it is not copied. `None` if there is no thread for that.
+async fn load(instance: &Arc<Instance>, parcels: &mut [Parcel]) -> Option<Vec<Vec<u8>>> {
+    let (mut cargo, mut places): (Vec<Loaded>, Vec<usize>) = Default::default();
+    for (place, parcel) in parcels.iter_mut().enumerate() {
+        if let Cargo::Value(freight) = &mut parcel.cargo {
+            cargo.push((parcel.key.clone(), freight.take()?));
+            places.push(place);
+        }
+    }
+    let bytes: usize = cargo.iter().map(|(_, freight)| freight.value.bytes()).sum();
+    let instance = Arc::clone(instance);
+    let (pieces, packed) = match bytes <= BRIEF_BYTES_MAX {
+        true => requests(&instance, cargo),
+        // The values are freed there as well: a client may have deleted the keys meanwhile.
+        false => spawn_blocking(move || requests(&instance, cargo)).await.ok()?,
+    };
+    for (place, packed) in places.into_iter().zip(packed) {
+        parcels[place].packed = Some(packed);
+    }
+    Some(pieces)
+}
+
+fn requests(instance: &Instance, cargo: Vec<Loaded>) -> (Vec<Vec<u8>>, Vec<Packed>) {
+    let (mut pieces, mut piece, mut packed) = (Vec::new(), Vec::new(), Vec::with_capacity(cargo.len()));
     for (key, freight) in cargo {
-        let Some(freight) = freight else {
-            records::request(&mut piece, &[b"DEL", &key]);
-            continue;
-        };
-        let Freight { value, expires_at_ms, is_lock, replaces } = freight;
-        let payload = dumped(value.value(), is_lock, &instance.keyspace);
+        let Freight { value, expires_at_ms, fence, replaces } = freight;
+        let payload = dumped(value.value(), fence, &instance.keyspace);
+        let fingerprint = fingerprint_of(value.value(), &instance.keyspace);
+        packed.push(Packed { fingerprint, bytes: value.bytes() });
         drop(value);
         let now_ms = instance.clock.now_ms();
         let ttl_ms = expires_at_ms.map_or(0, |at_ms| at_ms.saturating_sub(now_ms).max(1)).to_string();
@@ -196,5 +328,5 @@ fn requests(instance: &Instance, cargo: Vec<(Box<[u8]>, Option<Freight>)>) -> Ve
         }
     }
     pieces.push(piece);
-    pieces
+    (pieces, packed)
 }

@@ -4,7 +4,7 @@
 //! [`Parcel`]s. The runner holds nothing: it sends them and reads the replies, while others are served. Then
 //! the handler runs again, deletes what has arrived and is still what was sent, and fills the next batch.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::BufReader;
 use tokio::net::TcpStream;
@@ -30,6 +30,8 @@ pub struct Migration {
     pub failure: Option<Vec<u8>>,
     /// Whether nothing more can be sent.
     pub is_over: bool,
+    /// Since when it waits for another request that gives its next key away.
+    waits_since: Option<Instant>,
 }
 
 /// Another server, and how to talk to it.
@@ -58,6 +60,10 @@ pub struct Parcel {
     pub survey: Option<KeySurvey>,
     /// How often its value has been sent, with this time.
     pub sent: u32,
+    /// The value that is sent this time, once the runner has made a payload of it.
+    pub packed: Option<Packed>,
+    /// The value that the target has got before, and may still have.
+    pub former: Option<Packed>,
     /// What has come of it.
     pub outcome: Outcome,
 }
@@ -67,8 +73,17 @@ pub struct Parcel {
 pub enum Cargo {
     /// Its value. `None` once the runner has taken it.
     Value(Option<Freight>),
-    /// That it is to be deleted: what was sent before is no longer right.
+    /// That it is to be deleted, if it is still what was sent before: that is no longer right.
     Withdrawal,
+}
+
+/// By what a value is known again that was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packed {
+    /// The fingerprint, which does not depend on the order of elements that have none.
+    pub fingerprint: [u8; 20],
+    /// Bytes of the value, about.
+    pub bytes: usize,
 }
 
 /// A value as it was under its lock.
@@ -78,8 +93,8 @@ pub struct Freight {
     pub value: Kept,
     /// When it expires, in milliseconds since 1970.
     pub expires_at_ms: Option<u64>,
-    /// Whether it is a lock with a fencing number.
-    pub is_lock: bool,
+    /// The fencing number of a lock that has one.
+    pub fence: Option<u64>,
     /// Whether it may replace a value of the target.
     pub replaces: bool,
 }
@@ -106,7 +121,17 @@ impl Migration {
             arrived: 0,
             failure: None,
             is_over: false,
+            waits_since: None,
         }
+    }
+
+    /// Whether it has waited for another request for as long as a step may take. What is sent ends the wait.
+    pub fn has_waited_in_vain(&mut self) -> bool {
+        if !self.parcels.is_empty() {
+            self.waits_since = None;
+            return false;
+        }
+        self.waits_since.get_or_insert_with(Instant::now).elapsed() >= self.target.timeout
     }
 
     /// Notes an error, unless there was one before.

@@ -1,7 +1,7 @@
 //! LOCK: the number that comes with the grant, the line of clients that wait, and what keeps a number.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use crate::aof::ALWAYS;
 use crate::client::{Client, Reply, request};
@@ -254,6 +254,125 @@ fn a_lock_that_comes_under_another_name_has_another_number() {
     client.line("SWAPDB 0 1").is_ok();
     client.line("SELECT 1").is_ok();
     client.line("LOCK FENCE o a").is(last);
+}
+
+/// A server that has given numbers which no clock has reached, as one whose clock was ahead.
+pub(crate) fn server_ahead(folder: &Folder, ahead_us: i64) -> Server {
+    let now_us = i64::try_from(UNIX_EPOCH.elapsed().unwrap().as_micros()).unwrap();
+    let log = format!("#KEYFAST-FENCING:{}\r\n*1\r\n$7\r\nFLUSHDB\r\n", now_us + ahead_us);
+    folder.write("appendonly.aof", &log);
+    Server::start_with(&[&["--dir", &folder.file("")], ALWAYS].concat())
+}
+
+/// What the lock protects knows the number of the holder. At the other server, whose numbers are smaller, the
+/// same token and the next holder have to get larger ones.
+#[test]
+fn a_lock_that_moves_to_another_server_gets_a_larger_number() {
+    const HOUR_US: i64 = 3_600_000_000;
+    let folder = Folder::new("a_lock_that_moves_to_another_server_gets_a_larger_number");
+    let (source, target) = (server_ahead(&folder, HOUR_US), Server::start());
+    let (mut here, mut there) = (source.client(), target.client());
+    let plain = acquire(&mut there, "l", "b");
+    there.line("LOCK RELEASE l b").is(1);
+    let mut last = acquire(&mut here, "l", "a");
+    assert!(last > plain + HOUR_US / 2);
+    let mut is_larger = |number: i64| {
+        assert!(number > last, "{number} after {last}");
+        last = number;
+    };
+    let Reply::Bulk(payload) = here.line("DUMP l").reply() else { panic!("no payload") };
+    here.line(&format!("MIGRATE 127.0.0.1 {} l 0 5000", target.port())).is_ok();
+    is_larger(there.line("LOCK FENCE l a").integer());
+    there.line("LOCK EXTEND l a PX 60000").integer();
+    there.line("LOCK RELEASE l a").is(1);
+    is_larger(acquire(&mut there, "l", "b"));
+    is_larger(acquire(&mut there, "other", "b"));
+    // The same payload once more, at a third server.
+    let mut third = Server::start().into_client();
+    third.cmd([&b"RESTORE"[..], b"l", b"60000", &payload]).is_ok();
+    third.cmd([&b"RESTORE"[..], b"m", b"60000", &payload]).is_ok();
+    let (one, other) = (third.line("LOCK FENCE l a").integer(), third.line("LOCK FENCE m a").integer());
+    assert!(one > plain + HOUR_US / 2 && other > one);
+    // A lock without a number, and what is no lock.
+    here.line("SET n a NX PX 60000").is_ok();
+    here.line(&format!("MIGRATE 127.0.0.1 {} n 0 5000", target.port())).is_ok();
+    there.line("LOCK FENCE n a").is_nil();
+    is_larger(there.line("LOCK EXTEND n a PX 60000").integer());
+}
+
+/// What stands behind a value in a payload comes from a client.
+#[test]
+fn a_number_that_no_server_gives_is_no_payload() {
+    let mut client = Server::start().into_client();
+    let number = acquire(&mut client, "l", "a");
+    let Reply::Bulk(payload) = client.line("DUMP l").reply() else { panic!("no payload") };
+    let content = &payload[..payload.len() - 10];
+    let value = content.strip_suffix(number.to_string().as_bytes()).expect("the number stands at its end");
+    let signed = |behind: &str| {
+        let mut payload = [value, behind.as_bytes(), &10_u16.to_le_bytes()].concat();
+        payload.extend(keyfast::internals::dump::CHECKSUM.checksum(&payload).to_le_bytes());
+        payload
+    };
+    for wrong in ["x", "-1", "1.5", "4503599627370496", "9223372036854775807", "18446744073709551616"] {
+        client.cmd([&b"RESTORE"[..], b"m", b"0", &signed(wrong)]).is_error("ERR Bad data format");
+    }
+    // Version 1.0.0 has written none.
+    for (before, behind) in [(number, ""), (number, "7"), (4_503_599_627_370_495, "4503599627370495")] {
+        client.cmd([&b"RESTORE"[..], b"m", b"0", &signed(behind), b"REPLACE"]).is_ok();
+        assert!(client.line("LOCK FENCE m a").integer() > before);
+    }
+    let after = acquire(&mut client, "n", "a");
+    assert!(after < 1 << 53, "{after}");
+}
+
+/// Two servers that know nothing of each other: what is taken later has the larger number.
+#[test]
+fn numbers_follow_the_clock_of_the_system_and_never_go_back() {
+    let (first, second) = (Server::start(), Server::start());
+    let (mut one, mut other) = (first.client(), second.client());
+    let mut last = 0;
+    for round in 0..5 {
+        for client in [&mut one, &mut other] {
+            let number = acquire(client, &format!("l{round}"), "a");
+            assert!(number > last, "{number} after {last}");
+            last = number;
+            wait_until("a millisecond is over", || {
+                UNIX_EPOCH.elapsed().unwrap().as_micros() > last as u128 + 1000
+            });
+        }
+    }
+    // A client that turns the clock turns no numbers.
+    let mut client = Server::start_with(&["--enable-clock-command", "yes"]).into_client();
+    let mut last = acquire(&mut client, "l", "a");
+    for line in ["CLOCK SET 1000", "CLOCK FREEZE", "CLOCK SET 253402300000000", "CLOCK RESUME"] {
+        client.line(line).ignored();
+        client.line("FLUSHALL").is_ok();
+        let number = acquire(&mut client, "l", "a");
+        let now_us = UNIX_EPOCH.elapsed().unwrap().as_micros() as i64;
+        assert!(number > last && number < now_us + 1_000_000, "{line}: {number} after {last}");
+        last = number;
+    }
+}
+
+/// Any string is equal to its own value. One that neither expires nor was taken as a lock is data.
+#[test]
+fn a_string_that_is_no_lock_is_not_extended() {
+    let mut client = Server::start().into_client();
+    client.line("SET k v").is_ok();
+    client.line("LOCK EXTEND k v PX 60000").is_nil();
+    client.line("PTTL k").is(-1);
+    client.line("APPEND k w").is(2);
+    client.line("LOCK EXTEND k vw PX 60000").is_nil();
+    for (line, what) in
+        [("SETNX l a", "SETNX"), ("SET l a NX", "NX"), ("SET l a PX 60000", "it expires"), ("GETSET l a", "")]
+    {
+        client.line("DEL l").ignored();
+        client.line(line).ignored();
+        match what {
+            "" => client.line("LOCK EXTEND l a PX 60000").is_nil(),
+            what => assert!(client.line("LOCK EXTEND l a PX 90000").integer() > 0, "{what}"),
+        }
+    }
 }
 
 /// The number is part of the data, and a later one is larger, however the server came to its end.

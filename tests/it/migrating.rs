@@ -1,8 +1,8 @@
 //! MIGRATE: keys on their way to another server, and what becomes of them when clients, the target or the
 //! caller do something else meanwhile. RESTORE-ASKING.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,6 +32,30 @@ impl Impostor {
         stream.write_all(b"+OK\r\n").unwrap();
         stream
     }
+}
+
+/// Begins a request through this stand-in for the target, does something when the target has stored the value
+/// and the source does not know it yet, and returns the reply to the request.
+fn while_it_arrives(here: &mut Client, target: &Server, rest: &str, act: impl FnOnce()) -> Reply {
+    let between = Impostor::start();
+    here.send(format!("MIGRATE 127.0.0.1 {} {rest}\r\n", between.port()).as_bytes());
+    let (source, _) = between.0.accept().unwrap();
+    let target = TcpStream::connect((Ipv4Addr::LOCALHOST, target.port())).unwrap();
+    let pass =
+        |mut from: TcpStream, mut to: TcpStream| thread::spawn(move || io::copy(&mut from, &mut to).ok());
+    pass(source.try_clone().unwrap(), target.try_clone().unwrap());
+    let (mut replies, mut source) = (BufReader::new(target), source);
+    let mut pass_reply = |before: Option<Box<dyn FnOnce() + '_>>| {
+        let mut line = Vec::new();
+        replies.read_until(b'\n', &mut line).unwrap();
+        before.into_iter().for_each(|act| act());
+        source.write_all(&line).unwrap();
+    };
+    pass_reply(None);
+    pass_reply(Some(Box::new(act)));
+    assert!(replies.buffer().is_empty());
+    pass(replies.into_inner(), source);
+    here.reply().reply()
 }
 
 /// Reads until this has come.
@@ -283,12 +307,15 @@ fn a_key_that_changes_is_sent_again_and_one_that_is_deleted_is_deleted_there() {
     let (source, here) = (Server::start(), Impostor::start());
     let mut client = source.client();
     let mut other = source.client();
-    for (change, then) in [
-        ("SET k w", &b"REPLACE\r\n"[..]),
-        ("EXPIRE k 1000", b"REPLACE\r\n"),
-        ("DEL k", b"*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n"),
-        ("RENAME k l", b"*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n"),
-        ("FLUSHALL", b"*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n"),
+    client.line("SET k v").is_ok();
+    let Reply::Bulk(former) = client.line("DUMP k").reply() else { panic!("no payload") };
+    let former = [format!("+OK\r\n${}\r\n", former.len()).as_bytes(), &former, b"\r\n"].concat();
+    for (change, is_deleted) in [
+        ("SET k w", false),
+        ("EXPIRE k 1000", false),
+        ("DEL k", true),
+        ("RENAME k l", true),
+        ("FLUSHALL", true),
     ] {
         client.line("SET k v").is_ok();
         client.send(format!("MIGRATE 127.0.0.1 {} k 0 10000\r\n", here.port()).as_bytes());
@@ -296,32 +323,270 @@ fn a_key_that_changes_is_sent_again_and_one_that_is_deleted_is_deleted_there() {
         read_until(&mut stream, b"RESTORE\r\n$1\r\nk\r\n");
         other.line(change).ignored();
         stream.write_all(b"+OK\r\n").unwrap();
-        read_until(&mut stream, then);
-        let is_deleted = then.starts_with(b"*2");
-        stream.write_all(if is_deleted { b":1\r\n" } else { b"+OK\r\n" }).unwrap();
+        // It is deleted there only if it is still what was sent.
+        read_until(&mut stream, b"*2\r\n$5\r\nWATCH\r\n$1\r\nk\r\n*2\r\n$4\r\nDUMP\r\n$1\r\nk\r\n");
+        stream.write_all(&former).unwrap();
+        read_until(&mut stream, b"MULTI\r\n");
+        stream.write_all(b"+OK\r\n").unwrap();
+        read_until(&mut stream, b"*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n*1\r\n$4\r\nEXEC\r\n");
+        stream.write_all(b"+QUEUED\r\n*1\r\n:1\r\n").unwrap();
+        if !is_deleted {
+            read_until(&mut stream, b"RESTORE\r\n$1\r\nk\r\n");
+            stream.write_all(b"+OK\r\n").unwrap();
+        }
         client.reply().is_simple(if is_deleted { "NOKEY" } else { "OK" });
         other.line("EXISTS k").is(0);
     }
-    // A change that never ends: after some time it stays, and is taken back.
+    // A change that never ends: after some time it stays, and is taken back. REPLACE needs no look.
     client.line("SET k v").is_ok();
-    client.send(format!("MIGRATE 127.0.0.1 {} k 0 10000\r\n", here.port()).as_bytes());
+    client.send(format!("MIGRATE 127.0.0.1 {} k 0 10000 REPLACE\r\n", here.port()).as_bytes());
     let mut stream = here.greeted();
     let mut piece = vec![0; 4096];
     let mut count = 0;
     loop {
         let length = stream.read(&mut piece).unwrap();
-        if piece[..length].starts_with(b"*2\r\n$3\r\nDEL") {
+        if piece[..length].starts_with(b"*2\r\n$5\r\nWATCH") {
             break;
         }
         count += 1;
         other.line("APPEND k v").ignored();
         stream.write_all(b"+OK\r\n").unwrap();
     }
-    stream.write_all(b":1\r\n").unwrap();
+    stream.write_all(b"+OK\r\n$-1\r\n").unwrap();
+    read_until(&mut stream, b"UNWATCH\r\n");
+    stream.write_all(b"+OK\r\n").unwrap();
     client
         .reply()
         .is_error("ERR Clients changed the key each time it was sent: it is still here, and not there");
     other.line("STRLEN k").is(count + 1);
+}
+
+/// Whatever way leads back to the server. Its keys stay what they are.
+#[test]
+fn a_key_that_is_sent_to_the_server_itself_stays() {
+    let server = Server::start();
+    let (mut client, between) = (server.client(), Impostor::start());
+    let proxy_port = between.port();
+    let target_port = server.port();
+    thread::spawn(move || {
+        while let Ok((source, _)) = between.0.accept() {
+            let target = TcpStream::connect((Ipv4Addr::LOCALHOST, target_port)).unwrap();
+            let ways = [(source.try_clone(), target.try_clone()), (target.try_clone(), source.try_clone())];
+            for (from, to) in ways {
+                let (mut from, mut to) = (from.unwrap(), to.unwrap());
+                thread::spawn(move || io::copy(&mut from, &mut to).ok());
+            }
+        }
+    });
+    let direct = format!("127.0.0.1 {target_port}");
+    for way in [direct.clone(), format!("localhost {target_port}"), format!("127.0.0.1 {proxy_port}")] {
+        for keys in ["k 0 5000", "\"\" 0 5000", "l 0 5000 REPLACE", "k 0 5000 COPY REPLACE"] {
+            client.line("SET k v PX 600000").is_ok();
+            client.line("RPUSH l a b").ignored();
+            let behind = if keys.starts_with('"') { " REPLACE KEYS k l" } else { "" };
+            let refused = client.line(&format!("MIGRATE {way} {keys}{behind}")).text();
+            assert!(refused.starts_with("ERR Target instance replied with error: TRYAGAIN"), "{refused}");
+            client.line("GET k").is("v");
+            assert!(client.line("PTTL k").integer() > 500_000);
+            client.line("LINDEX l 0").is("a");
+        }
+    }
+    // Another database of it is another place.
+    client.line(&format!("MIGRATE {direct} \"\" 1 5000 KEYS k l")).is_ok();
+    client.line("EXISTS k l").is(0);
+    client.line("SELECT 1").is_ok();
+    client.line("EXISTS k l").is(2);
+}
+
+#[test]
+fn a_key_that_two_servers_send_to_each_other_is_lost_on_neither() {
+    let (one, other, mut here, mut there) = pair();
+    for round in 0..15 {
+        here.line("SET k here").is_ok();
+        there.line("SET k there").is_ok();
+        let options = if round % 2 == 0 { "REPLACE" } else { "" };
+        here.send(format!("{}\r\n", migrate(&other, &format!("k 0 5000 {options}"))).as_bytes());
+        there.send(format!("{}\r\n", migrate(&one, &format!("k 0 5000 {options}"))).as_bytes());
+        let replies = (here.reply().reply(), there.reply().reply());
+        let left = here.line("EXISTS k").integer() + there.line("EXISTS k").integer();
+        assert!(left > 0, "{replies:?}");
+    }
+}
+
+/// The value that is on its way is the only one of the key: a value that comes from elsewhere would be lost,
+/// or would replace it.
+#[test]
+fn no_restore_replaces_a_key_while_it_is_given_away() {
+    let (source, impostor) = (Server::start(), Impostor::start());
+    let (mut client, mut other) = (source.client(), source.client());
+    client.line("SET k v PX 30000").is_ok();
+    let Reply::Bulk(payload) = client.line("DUMP k").reply() else { panic!("no payload") };
+    client.send(format!("MIGRATE 127.0.0.1 {} k 0 60000\r\n", impostor.port()).as_bytes());
+    let mut stream = impostor.greeted();
+    read_until(&mut stream, b"RESTORE\r\n");
+    let refused = "TRYAGAIN MIGRATE is giving this key away";
+    for end in [&b"REPLACE"[..], b"ABSTTL"] {
+        other.cmd([&b"RESTORE"[..], b"k", b"0", &payload, end]).is_error(refused);
+    }
+    other.line("MULTI").is_ok();
+    other.cmd([&b"RESTORE"[..], b"k", b"0", &payload, b"REPLACE"]).is_simple("QUEUED");
+    assert_eq!(other.line("EXEC").items(), [Reply::Error(refused.to_owned())]);
+    other.line("GET k").is("v");
+    other.cmd([&b"RESTORE"[..], b"other", b"0", &payload]).is_ok();
+    other.line("SELECT 1").is_ok();
+    other.cmd([&b"RESTORE"[..], b"k", b"0", &payload]).is_ok();
+    other.line("SELECT 0").is_ok();
+    stream.write_all(b"+OK\r\n").unwrap();
+    client.reply().is_ok();
+    other.cmd([&b"RESTORE"[..], b"k", b"0", &payload]).is_ok();
+}
+
+/// Only what is still as it was sent is deleted or replaced at the target: its clients may have written it
+/// meanwhile.
+fn changed_on_both_sides(target: &Server) {
+    let source = Server::start();
+    let (mut here, mut other, mut there) = (source.client(), source.client(), target.client());
+    for (make, change) in [
+        ("SET k v", "APPEND k w"),
+        ("RPUSH k a b a", "RPUSH k c"),
+        ("SADD k a b c", "SADD k d"),
+        ("HSET k f v g w", "HSET k f x"),
+        ("ZADD k 1.5 a 2 b", "ZADD k 3 a"),
+        ("XADD k 1-1 f v", "XADD k 1-2 f v"),
+    ] {
+        for (there_too, is_replaced) in [(false, false), (true, false), (false, true), (true, true)] {
+            there.line("FLUSHALL").is_ok();
+            here.line("FLUSHALL").is_ok();
+            here.line(make).ignored();
+            let rest = if is_replaced { "k 0 5000 REPLACE" } else { "k 0 5000" };
+            let reply = while_it_arrives(&mut here, target, rest, || {
+                other.line(change).ignored();
+                if there_too {
+                    there.line(change).ignored();
+                    there.line("EXPIRE k 1000").is(1);
+                }
+            });
+            let is_kept = there_too && !is_replaced;
+            let busy = "ERR Target instance replied with error: BUSYKEY Target key name already exists.";
+            let expected =
+                if is_kept { Reply::Error(busy.to_owned()) } else { Reply::Simple("OK".to_owned()) };
+            assert_eq!(reply, expected, "{change}");
+            other.line("EXISTS k").is(i64::from(is_kept));
+            let left_s = there.line("TTL k").integer();
+            assert_eq!(left_s > 0, is_kept, "{change}: {left_s}");
+            // One that was deleted here is deleted there, if it is still what was sent.
+            there.line("FLUSHALL").is_ok();
+            here.line("FLUSHALL").is_ok();
+            here.line(make).ignored();
+            while_it_arrives(&mut here, target, rest, || {
+                other.line("DEL k").is(1);
+                if there_too {
+                    there.line(change).ignored();
+                }
+            })
+            .to_string();
+            there.line("EXISTS k").is(i64::from(there_too));
+        }
+    }
+}
+
+#[test]
+fn what_clients_of_the_target_have_written_is_not_deleted_there() {
+    changed_on_both_sides(&Server::start());
+}
+
+marked!(needs_tools: what_clients_of_a_real_redis_have_written_is_not_deleted_there);
+fn what_clients_of_a_real_redis_have_written_is_not_deleted_there() {
+    let Some(target) = Server::start_redis(&[]) else { return };
+    changed_on_both_sides(&target);
+}
+
+/// A target that lets nothing be looked at, or sends what cannot be.
+#[test]
+fn what_cannot_be_compared_stays_at_the_target() {
+    let (source, impostor) = (Server::start(), Impostor::start());
+    let (mut client, mut other) = (source.client(), source.client());
+    let begin = |client: &mut Client, other: &mut Client| {
+        client.line("SET k v").is_ok();
+        client.send(format!("MIGRATE 127.0.0.1 {} k 0 5000\r\n", impostor.port()).as_bytes());
+        let mut stream = impostor.greeted();
+        read_until(&mut stream, b"RESTORE\r\n$1\r\nk\r\n");
+        other.line("DEL k").is(1);
+        stream.write_all(b"+OK\r\n").unwrap();
+        read_until(&mut stream, b"DUMP\r\n$1\r\nk\r\n");
+        stream
+    };
+    let noperm = "ERR Target instance replied with error: NOPERM no";
+    let reading = "IOERR error or timeout reading to target instance";
+    for (replies, error) in [
+        (&b"-NOPERM no\r\n$-1\r\n"[..], noperm),
+        (b"+OK\r\n-NOPERM no\r\n", noperm),
+        (b"+OK\r\n$3\r\nabc\r\n", ""),
+        (b"+OK\r\n:1\r\n", reading),
+        (b"+OK\r\n$-2\r\n", reading),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", reading),
+        (b"+OK\r\n$10\r\nabc", reading),
+    ] {
+        let mut stream = begin(&mut client, &mut other);
+        stream.write_all(replies).unwrap();
+        if error == reading {
+            drop(stream);
+        } else {
+            read_until(&mut stream, b"UNWATCH\r\n");
+            stream.write_all(b"+OK\r\n").unwrap();
+        }
+        match error {
+            "" => client.reply().is_simple("NOKEY"),
+            error => client.reply().is_error(error),
+        }
+    }
+    // What is announced takes no memory and no time.
+    let mut stream = begin(&mut client, &mut other);
+    stream.write_all(b"+OK\r\n$536870912\r\n").unwrap();
+    drop(impostor.greeted());
+    client.reply().is_simple("NOKEY");
+    // Without a transaction nothing is deleted.
+    client.line("SET k v").is_ok();
+    let Reply::Bulk(payload) = client.line("DUMP k").reply() else { panic!("no payload") };
+    for (multi, exec, error) in [
+        (&b"-NOPERM no\r\n"[..], &b""[..], noperm),
+        (b"+OK\r\n", b"-NOPERM no\r\n-EXECABORT\r\n", noperm),
+        (b"+OK\r\n", b"+QUEUED\r\n*-1\r\n", ""),
+    ] {
+        let mut stream = begin(&mut client, &mut other);
+        stream.write_all(format!("+OK\r\n${}\r\n", payload.len()).as_bytes()).unwrap();
+        stream.write_all(&[&payload[..], b"\r\n"].concat()).unwrap();
+        read_until(&mut stream, b"MULTI\r\n");
+        stream.write_all(multi).unwrap();
+        if !exec.is_empty() {
+            read_until(&mut stream, b"EXEC\r\n");
+            stream.write_all(exec).unwrap();
+        }
+        match error {
+            "" => client.reply().is_simple("NOKEY"),
+            error => client.reply().is_error(error),
+        }
+    }
+}
+
+#[test]
+fn a_request_waits_for_another_one_no_longer_than_its_timeout() {
+    let (source, impostor, target) = (Server::start(), Impostor::start(), Server::start());
+    let (mut first, mut second) = (source.client(), source.client());
+    first.line("MSET k v l w").is_ok();
+    first.send(format!("MIGRATE 127.0.0.1 {} k 0 60000\r\n", impostor.port()).as_bytes());
+    let mut stream = impostor.greeted();
+    read_until(&mut stream, b"RESTORE\r\n");
+    let claimed = "TRYAGAIN Another MIGRATE is giving this key away";
+    let began = Instant::now();
+    for rest in ["k 0 100", "k 0 100 COPY", "\"\" 0 100 KEYS l k"] {
+        second.line(&migrate(&target, rest)).is_error(claimed);
+    }
+    assert!(began.elapsed() >= Duration::from_millis(300) && began.elapsed() < Duration::from_secs(30));
+    // What came before it has moved.
+    second.line("EXISTS k l").is(1);
+    stream.write_all(b"+OK\r\n").unwrap();
+    first.reply().is_ok();
 }
 
 #[test]

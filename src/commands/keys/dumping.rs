@@ -9,16 +9,20 @@ use std::time::Duration;
 use crate::dump::strings::Decoder;
 use crate::dump::{self, Compressor, DumpError};
 use crate::events::EventClass;
+use crate::keyspace::fencing::BEYOND_CLOCKS;
 use crate::keyspace::{Expiry, Keyspace, Prepared, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types;
-use crate::values::{LONG_TEXT_BYTES, Loaded, STRING_KIND, TypeFacts, Value};
+use crate::values::{LONG_TEXT_BYTES, Loaded, STREAM_KIND, STRING_KIND, TypeFacts, Value};
+
+use sha1::{Digest as _, Sha1};
 
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
+use crate::commands::fingerprint::Fingerprint;
 use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[DUMP, RESTORE, RESTORE_ASKING];
@@ -42,27 +46,23 @@ const DUMP: Command = Command {
 
 fn dump(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(1);
-    let mark = tx.fence_of(key).map_or(&b""[..], |_| dump::LOCK_MARK);
-    let payload = tx.get_any(key).map(|value| marked_payload_of(value, mark, tx.keyspace()));
+    let fence = tx.fence_of(key);
+    let payload = tx.get_any(key).map(|value| dumped(value, fence, tx.keyspace()));
     Ok(reply.bulk_or_nil(payload.as_deref()))
 }
 
 /// Makes a payload of a value.
 pub(crate) fn payload_of(value: Value<'_>, keyspace: &Keyspace) -> Vec<u8> {
-    marked_payload_of(value, b"", keyspace)
+    dumped(value, None, keyspace)
 }
 
-/// Makes a payload of a value, as DUMP does; `is_lock` says that it is a lock with a fencing number.
-pub(crate) fn dumped(value: Value<'_>, is_lock: bool, keyspace: &Keyspace) -> Vec<u8> {
-    marked_payload_of(value, if is_lock { dump::LOCK_MARK } else { b"" }, keyspace)
-}
-
-fn marked_payload_of(value: Value<'_>, mark: &[u8], keyspace: &Keyspace) -> Vec<u8> {
+/// Makes a payload of a value, as DUMP does, with the fencing number of a lock that has one.
+pub(crate) fn dumped(value: Value<'_>, fence: Option<u64>, keyspace: &Keyspace) -> Vec<u8> {
     let (mut payload, limit) = (vec![value.rdb_type()], keyspace.limits().of(value.facts.kind));
     let mut compressor = keyspace.compresses_dumps().then(Compressor::default);
     // A buffer that keeps everything has no errors.
     let _ = value.save(&mut payload, limit, compressor.as_mut());
-    payload.extend_from_slice(mark);
+    dump::append_fence(&mut payload, fence);
     dump::sign(payload)
 }
 
@@ -72,8 +72,8 @@ pub(crate) struct Payload {
     facts: &'static TypeFacts,
     bytes: Vec<u8>,
     loaded: Loaded,
-    /// Whether it is a lock that had a fencing number.
-    is_lock: bool,
+    /// The fencing number that it had, if it is a lock with one; 0 if it is not known.
+    fence: Option<u64>,
 }
 
 impl Payload {
@@ -103,11 +103,25 @@ fn read(payload: &[u8], keyspace: &Keyspace, value_bytes_max: usize) -> Reading 
     let facts = types::of_rdb_type(rdb_type).ok_or(DumpError::BadFormat)?;
     let (limit, mut bytes) = (keyspace.limits().of(facts.kind), Vec::new());
     let loaded = (facts.load)(rdb_type, &mut decoder, limit, &mut bytes).map_err(|_| DumpError::BadFormat)?;
-    let is_lock = decoder.input == dump::LOCK_MARK && facts.kind == STRING_KIND;
-    if !decoder.input.is_empty() && !is_lock {
+    let fence = dump::read_fence(decoder.input)?;
+    if fence.is_some_and(|fence| facts.kind != STRING_KIND || fence >= BEYOND_CLOCKS) {
         return Err(DumpError::BadFormat);
     }
-    Ok(Payload { facts, bytes, loaded, is_lock })
+    Ok(Payload { facts, bytes, loaded, fence })
+}
+
+/// The fingerprint of a value. A stream has consumers besides its entries, and they count.
+pub(crate) fn fingerprint_of(value: Value<'_>, keyspace: &Keyspace) -> [u8; 20] {
+    match value.facts.kind {
+        STREAM_KIND => Sha1::digest(payload_of(value, keyspace)).into(),
+        _ => Fingerprint::of(value).bytes(),
+    }
+}
+
+/// The fingerprint of the value of a payload, which another server has written; `None` if it has none.
+pub(crate) fn fingerprint_in(payload: &[u8], keyspace: &Keyspace) -> Option<[u8; 20]> {
+    let payload = read(payload, keyspace, keyspace.value_bytes_max()).ok()?;
+    Some(fingerprint_of(payload.value(), keyspace))
 }
 
 /// A payload of at least this many bytes is read before anything is locked. A shorter one takes a millisecond
@@ -165,6 +179,9 @@ const RESTORE_ASKING: Command = Command {
 fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let options = RestoreOptions::parse(request)?;
     let key = request.at(1);
+    if tx.is_given_away(key) {
+        return Err(Error::fixed("TRYAGAIN MIGRATE is giving this key away"));
+    }
     let was_there = tx.is_there(key);
     let replaced = tx.replaced_kind(key);
     if !options.replaces && was_there {
@@ -194,8 +211,8 @@ fn restore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
         return Ok(reply.ok());
     }
     tx.put_any(key, payload.value(), expiry);
-    if payload.is_lock {
-        tx.give_fence(key);
+    if let Some(former) = payload.fence {
+        tx.give_fence_beyond(key, former);
     }
     tx.set_use(key, options.idle, options.frequency);
     if was_there {

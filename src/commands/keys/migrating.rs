@@ -7,8 +7,12 @@
 //! place of its former version there. One that a client has deleted meanwhile is deleted there, too. So a key
 //! is here until it is there, and no change of it is lost.
 //!
+//! What clients of the target have written there is not lost either: unless the request says REPLACE, only
+//! what is still as it was sent is deleted or replaced there.
+//!
 //! The claim on a key is exclusive: otherwise the second of two requests would take what the first has moved
-//! for deleted.
+//! for deleted. While it lasts, RESTORE refuses the key here. So a key that is sent to this very server, by
+//! whatever way, stays what it is, and so do keys that two servers send to each other.
 
 use std::mem::take;
 use std::ops::Range;
@@ -43,6 +47,9 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 const OPTIONS_FROM: usize = 6;
 
 const CHANGED: &[u8] = b"ERR Clients changed the key each time it was sent: it is still here, and not there";
+const CHANGED_THERE: &[u8] =
+    b"ERR Clients changed the key each time it was sent: it is still here, and the target has one as well";
+const CLAIMED: &[u8] = b"TRYAGAIN Another MIGRATE is giving this key away";
 
 const FLAGS: KeyFlags = KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE);
 
@@ -111,7 +118,9 @@ fn migrate(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
         begun.unwrap_or_else(|| Box::new(Migration::new(asked.target(request), asked.keys.start)));
     asked.settle(tx, &mut migration);
     let goes_on = !migration.is_over && asked.fill(tx, request, &mut migration);
-    if goes_on {
+    if goes_on && migration.has_waited_in_vain() {
+        migration.break_off(CLAIMED);
+    } else if goes_on {
         session.migration = Some(migration);
         session.wait = Some(Wait::Migration);
         return Ok(reply.nothing());
@@ -186,7 +195,7 @@ impl Asked {
             parcel.outcome = Outcome::Unknown;
             let is_overtaken = parcel.survey.as_ref().is_some_and(|survey| survey.is_overtaken());
             match outcome {
-                Outcome::Done if is_value && !is_overtaken => {
+                Outcome::Done if is_value && (self.copies || !is_overtaken) => {
                     migration.arrived += 1;
                     if !self.copies && tx.remove(&parcel.key) {
                         tx.event(EventClass::GENERIC, "del", &parcel.key);
@@ -194,9 +203,16 @@ impl Asked {
                 }
                 // Nothing can be sent any more. It stays here, as the error says.
                 _ if migration.is_over => {}
-                Outcome::Done if is_value => self.send_again(tx, parcel, migration),
-                // A former version is there.
-                Outcome::Refused if is_value && parcel.sent > 1 => withdraw(parcel, migration),
+                Outcome::Done if is_value => {
+                    parcel.former = parcel.packed.take();
+                    self.send_again(tx, parcel, migration);
+                }
+                Outcome::Refused if is_value && parcel.former.is_some() => withdraw(parcel, migration),
+                Outcome::Done | Outcome::Refused if !is_value && parcel.sent >= SENDINGS_MAX => {
+                    if tx.glance(&parcel.key).is_some() {
+                        migration.fail(if outcome == Outcome::Done { CHANGED } else { CHANGED_THERE });
+                    }
+                }
                 Outcome::Done | Outcome::Refused | Outcome::Unknown => {}
             }
         }
@@ -208,13 +224,12 @@ impl Asked {
             return withdraw(parcel, migration);
         }
         if parcel.sent >= SENDINGS_MAX {
-            migration.fail(CHANGED);
             return withdraw(parcel, migration);
         }
-        let Parcel { key, sent, survey, .. } = parcel;
+        let Parcel { key, sent, survey, former, .. } = parcel;
         // The transaction holds the key: no other request can claim it in between.
         drop(survey);
-        migration.parcels.extend(self.pack(tx, &key, sent));
+        migration.parcels.extend(self.pack(tx, &key).map(|again| Parcel { sent: sent + 1, former, ..again }));
     }
 
     /// Takes up further keys. Returns whether there is something to send, or to wait for.
@@ -234,7 +249,7 @@ impl Asked {
             if !is_in_batch && tx.exists(key) {
                 // If another request is giving the key away, this one waits until that has ended. It claims
                 // nothing while it waits for the claim of another.
-                let Some(parcel) = self.pack(tx, key, 0) else { break };
+                let Some(parcel) = self.pack(tx, key) else { break };
                 batch_bytes += bytes(&parcel);
                 migration.parcels.push(parcel);
             }
@@ -243,27 +258,28 @@ impl Asked {
         !migration.parcels.is_empty() || migration.next < self.keys.end
     }
 
-    /// Keeps the value of a key that is there, and claims the key unless the request copies. `None` if
-    /// another request has claimed it.
-    fn pack(&self, tx: &Transaction<'_>, key: &[u8], sent_before: u32) -> Option<Parcel> {
-        let survey = if self.copies { None } else { Some(tx.begin_key_survey(key)?) };
+    /// Keeps the value of a key that is there, and claims the key. `None` if another request has claimed it.
+    fn pack(&self, tx: &Transaction<'_>, key: &[u8]) -> Option<Parcel> {
+        let survey = Some(tx.begin_key_survey(key)?);
         let freight = Freight {
             value: Kept::of(tx.peek_any(key)?),
             expires_at_ms: tx.peek_expiry(key).flatten(),
-            is_lock: tx.fence_of(key).is_some(),
-            replaces: self.replaces || sent_before > 0,
+            fence: tx.fence_of(key),
+            replaces: self.replaces,
         };
         Some(Parcel {
             key: key.into(),
             cargo: Cargo::Value(Some(freight)),
             survey,
-            sent: sent_before + 1,
+            sent: 1,
+            packed: None,
+            former: None,
             outcome: Outcome::Unknown,
         })
     }
 }
 
-/// Has a key deleted at the target: what is there is a former version. The claim lasts until that is done.
+/// Has a key deleted at the target, where a former version is. The claim lasts until that is done.
 fn withdraw(parcel: Parcel, migration: &mut Migration) {
     migration.parcels.push(Parcel { cargo: Cargo::Withdrawal, ..parcel });
 }

@@ -162,7 +162,7 @@ fn extend(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     let (token, lifetime) = token_and_lifetime(request)?;
     let key = request.at(2);
     let expires_at_ms = expiry(tx, lifetime, "lock|extend")?;
-    if tx.peek::<Text>(key)? != Some(token) {
+    if tx.peek::<Text>(key)? != Some(token) || !may_be_lock(tx, key) {
         tx.follow_unmet(key);
         return Ok(reply.nil());
     }
@@ -173,6 +173,12 @@ fn extend(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     };
     tx.set_expiry(key, Some(expires_at_ms));
     Ok(reply.integer(fence.cast_signed()))
+}
+
+/// Whether a string may be a lock: it was written because it was absent, or expires. Any other one only holds
+/// what the client takes for a token, and would be gone after a time.
+fn may_be_lock(tx: &Transaction<'_>, key: &[u8]) -> bool {
+    tx.fence_of(key).is_some() || tx.is_lock(key) || tx.peek_expiry(key).flatten().is_some()
 }
 
 const LOCK_RELEASE: Command = Command {

@@ -10,12 +10,12 @@ use crate::persistence::Conflicts;
 use crate::resp::number::parse_integer;
 use crate::resp::{Protocol, Reply, Request, tree};
 
-use super::fingerprint::Fingerprint;
 use crate::commands::args::is_word;
 use crate::commands::error::Error;
 use crate::commands::execution::permission::check_enabled;
 use crate::commands::execution::replay;
 use crate::commands::facts::{Arity, Command, Context, Flags, Group, Result, Run, Scope};
+use crate::commands::fingerprint::Fingerprint;
 use crate::commands::keys::dumping::payload_of;
 use crate::commands::keys::object;
 

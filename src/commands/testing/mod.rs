@@ -3,4 +3,3 @@
 pub(crate) mod clock;
 pub(crate) mod debug;
 pub(crate) mod faults;
-pub(crate) mod fingerprint;

@@ -4,9 +4,10 @@
 //! The number is drawn while the key's shard is held, in the step that grants the lock. So it is larger than
 //! those of all earlier holders of the key. It stays with the token as long as the token is not written:
 //! SET, APPEND and the like take it away. A lock that comes under another name, or from a DUMP, gets a number
-//! of its own there.
+//! of its own there, which is larger than the one that it had.
 
 use super::Transaction;
+use crate::clock;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::transaction::following::changes::Extent;
 use crate::keyspace::transaction::following::news::LockChange;
@@ -71,6 +72,15 @@ impl Transaction<'_> {
         fence
     }
 
+    /// Gives a new fencing number to a short string that comes from elsewhere, where it had this number.
+    pub fn give_fence_beyond(&mut self, key: &[u8], number: u64) {
+        match self.wanted.records_spans() {
+            true => self.record_former_fence(number),
+            false => self.keyspace.fencing.go_beyond(number),
+        }
+        self.give_fence(key);
+    }
+
     /// Restores the fencing number of a short string that is there.
     pub fn set_fence(&mut self, key: &[u8], fence: u64) {
         let database = self.database;
@@ -87,7 +97,12 @@ impl Transaction<'_> {
     pub(super) fn next_fence(&self) -> u64 {
         match self.wanted.records_spans() {
             true => self.take_offered_fence().unwrap_or(Self::FENCE_UNKNOWN),
-            false => self.keyspace.fencing.next(),
+            false => self.keyspace.fencing.next(self.system_ms()),
         }
+    }
+
+    /// The system's time in milliseconds since 1970, whether a client has turned the clock or not.
+    fn system_ms(&self) -> u64 {
+        if self.keyspace.clock.is_turned() { clock::system_ms() } else { self.now_ms() }
     }
 }

@@ -13,10 +13,10 @@ use super::messages::{
     KeyValue, Operation, PutRequest, RequestOp, ResponseOp, TxnRequest, TxnResponse, delete, is_absent,
     is_of, nested, put, range, range_at,
 };
-use super::names::{Names, read, write};
+use super::names::{Names, RowNumber, read, write};
 use super::system_us;
 use crate::remote::batch::{Answer, Batch, Part};
-use crate::remote::row::{FENCES_PER_VERSION, Row};
+use crate::remote::row::{FENCES_OF_ROWS, Row};
 
 /// Operations of one transaction that only reads.
 pub(super) const OPERATIONS_MAX: usize = 120;
@@ -84,8 +84,10 @@ impl<'b> Groups<'b> {
                 Some((row, Some(live))) => {
                     let (life, expires_at_ms) = lives[*place];
                     let keeps = !part.is_renewed && part.seen.keeps_tenure_in(row);
-                    // 0 stands for the version that it gets.
-                    let fence = if keeps { part.seen.fence_after(row) } else { row.granted };
+                    let number = match if keeps { part.seen.fence } else { row.granted } {
+                        0 => RowNumber::OfPlace(self.names.numbers(), *place),
+                        number => RowNumber::Given(number),
+                    };
                     let now_ms = system_us() as u64 / 1_000;
                     // What is the same value has the same holder.
                     let before = part.seen.tenure.as_deref().filter(|_| keeps);
@@ -97,7 +99,7 @@ impl<'b> Groups<'b> {
                     txn.success.push(RequestOp {
                         request: Some(Operation::Put(PutRequest {
                             key: key(),
-                            value: write(live, expires_at_ms, (fence, since_ms), holder),
+                            value: write(live, expires_at_ms, (number, since_ms), holder),
                             lease: leases.of_parts[*place],
                             ignore_lease: life == Life::Kept,
                         })),
@@ -138,7 +140,7 @@ impl<'b> Groups<'b> {
     /// What the transactions have done, which have given all that they wrote this version.
     pub(super) fn answer(&self, responses: impl Iterator<Item = ResponseOp>, version: i64) -> Answer {
         let done = vec![false; self.places.len()];
-        let mut answer = Answer { version, done, fences: self.fences(version), ..Answer::default() };
+        let mut answer = Answer { done, fences: self.fences(version), ..self.answer_in(version) };
         for (group, response) in responses.enumerate().take(self.places.len()) {
             let Some(txn) = response.into_txn() else { continue };
             if !self.only_reads(group) && txn.succeeded {
@@ -166,8 +168,13 @@ impl<'b> Groups<'b> {
 
     /// The fencing numbers that the batch draws in its version. No other batch has this version.
     fn fences(&self, version: i64) -> Vec<u64> {
-        let first = version.saturating_mul(FENCES_PER_VERSION).unsigned_abs();
-        (1..=self.batch.draws as u64).map(|number| first + number).collect()
+        let first = self.names.numbers().first_of(version).unsigned_abs() + FENCES_OF_ROWS as u64;
+        (first..).take(self.batch.draws).collect()
+    }
+
+    /// An answer without rows.
+    fn answer_in(&self, version: i64) -> Answer {
+        Answer { version, first_fence: self.names.numbers().first_of(version), ..Answer::default() }
     }
 
     /// Reads of all that the batch looked at, as it was in this revision; 0 for now.
@@ -188,7 +195,7 @@ impl<'b> Groups<'b> {
     /// Whether each group was done, judged by the rows that were found.
     pub(super) fn judge(&self, found: Vec<ResponseOp>, version: i64) -> Answer {
         let mut found = found.into_iter();
-        let mut answer = Answer { version, ..Answer::default() };
+        let mut answer = self.answer_in(version);
         answer.done = (0..self.places.len()).map(|group| !self.only_reads(group)).collect();
         for (place, part) in self.batch.parts.iter().enumerate() {
             let row = row(part, &mut found);

@@ -16,8 +16,9 @@
 //!
 //! All reads are linearizable: on a node that is cut off from the others they fail.
 //!
-//! - **Versions** of rows and fencing numbers are revisions of etcd. They only grow, over all front-ends,
-//!   keys and leaders.
+//! - **Versions** of rows are revisions of etcd, and fencing numbers are made of them ([`names`]). They only
+//!   grow, over all front-ends, keys and leaders. In an etcd that was restored from a snapshot, revisions
+//!   come again, and fencing numbers do not.
 //! - **Expiry** is by leases: [`leases`] says how late keys expire. A key exists as long as etcd has it. The
 //!   expiry beside a value is a time of the writer's own clock. It only shows how much longer the key should
 //!   live: etcd has no clock that clients can read, so the clock of this process replaces it. So two
@@ -51,14 +52,15 @@ use super::batch::{Answer, Batch};
 use super::clock::{own_us, system_us};
 use super::store::{Failure, Front, Store, Timed};
 use super::target::{EtcdPlace, Target};
+use crate::keyspace::fencing::number_of_clock;
 use groups::{Groups, OPERATIONS_MAX};
 use leases::{Leases, Life, Lives};
 use messages::{
     Compare, DeleteRangeRequest, KeyValue, Operation, RangeRequest, RequestOp, ResponseOp, TxnRequest,
-    TxnResponse, is_absent, is_less, is_of, put, range, range_at,
+    TxnResponse, WatchCreateRequest, is_absent, is_less, is_of, put, range, range_at,
 };
-use names::{FORMAT, FORMAT_BEFORE, Flushes, Names};
-use wire::{Wire, describe, failure, is_about_lease};
+use names::{FORMAT, FORMATS_BEFORE, Flushes, Names, Numbers};
+use wire::{Watch, Wire, describe, failure, is_about_lease};
 
 /// How long a front-end's ledger is kept after it was heard of last, in seconds.
 const LEDGER_SECONDS: i64 = 24 * 3_600;
@@ -69,6 +71,8 @@ pub(super) struct Etcd {
     names: Names,
     front: i64,
     leases: Leases,
+    /// It ends with the connection. One that is made anew may be to an etcd that was restored meanwhile.
+    life: Watch,
 }
 
 impl Store for Etcd {
@@ -81,7 +85,11 @@ impl Store for Etcd {
                 front.insert(Front { id, last: 0 })
             }
         };
-        Ok((Etcd { wire, names, front: front.id, leases: Leases::default() }, system_us()))
+        let watched = WatchCreateRequest { key: names.numbers_name(), ..WatchCreateRequest::default() };
+        let life = wire.watch(watched).await.map_err(|status| describe(&status))?;
+        let names = raise_numbers(&wire, names, number_of_clock(system_us())).await;
+        let names = names.map_err(|status| describe(&status))?;
+        Ok((Etcd { wire, names, front: front.id, leases: Leases::default(), life }, system_us()))
     }
 
     async fn exchange(
@@ -90,6 +98,12 @@ impl Store for Etcd {
         number: i64,
         _latest_us: i64,
     ) -> Result<Timed<Answer>, Failure> {
+        expect_connected(&mut self.life)?;
+        if batch.draws_beyond > 0 {
+            let beyond = i64::try_from(batch.draws_beyond).unwrap_or(i64::MAX);
+            let raised = raise_numbers(&self.wire, self.names.clone(), beyond).await;
+            self.names = raised.map_err(|status| failure(&status))?;
+        }
         let groups = Groups::of(batch, &self.names);
         if let Some(success) = groups.only_looks() {
             // etcd writes nothing for a transaction that only reads.
@@ -110,8 +124,10 @@ impl Store for Etcd {
         let ledger = self.names.ledger(self.front);
         let mut success = vec![put(ledger.clone(), names::ledger(number, true), self.front)];
         success.extend(groups.operations(&leases, &lives));
-        let compare = vec![is_less(ledger.clone(), names::before(number)), self.names.are_current()];
-        let otherwise = vec![range(ledger), range(self.names.flushes_name())];
+        let are_known = [self.names.are_current(), self.names.are_numbered()];
+        let compare = [is_less(ledger.clone(), names::before(number))].into_iter().chain(are_known).collect();
+        let otherwise =
+            [ledger, self.names.flushes_name(), self.names.numbers_name()].into_iter().map(range).collect();
         let done = self.wire.txn_soon(TxnRequest { compare, success, failure: otherwise }).await;
         let done = done.map_err(|status| {
             if is_about_lease(&status) {
@@ -119,13 +135,16 @@ impl Store for Etcd {
             }
             failure(&status)
         })?;
+        expect_connected(&mut self.life)?;
         if !done.succeeded {
             let mut found = done.responses.into_iter();
             let ledger = found.next().and_then(ResponseOp::into_key);
             if ledger.is_none_or(|ledger| ledger.value >= names::before(number)) {
                 return Err(Failure::Lost("its ledger is gone, or knows of a later batch".to_owned()));
             }
-            return Err(self.after_flush(found.next()));
+            let flushes = found.next();
+            self.names = self.names.numbered(numbers_of(found.next()).map_err(Failure::Refused)?);
+            return Err(self.after_flush(flushes));
         }
         let version = done.revision();
         let mut answer = groups.answer(done.responses.into_iter().skip(1), version);
@@ -157,13 +176,13 @@ impl Store for Etcd {
             return Err(Failure::Refused("another front-end has taken its number".to_owned()));
         }
         // All conditions were looked at in the revision before.
-        let flushes = TxnRequest {
-            success: vec![range_at(self.names.flushes_name(), version - 1)],
-            ..TxnRequest::default()
-        };
-        let found = self.wire.txn_soon(flushes).await.map_err(|status| failure(&status))?;
-        let names =
-            self.names.after(flushes_of(found.responses.into_iter().next()).map_err(Failure::Refused)?);
+        let known = [self.names.flushes_name(), self.names.numbers_name()];
+        let success = known.into_iter().map(|name| range_at(name, version - 1)).collect();
+        let known = TxnRequest { success, ..TxnRequest::default() };
+        let found = self.wire.txn_soon(known).await.map_err(|status| failure(&status))?;
+        let mut found = found.responses.into_iter();
+        let names = self.names.after(flushes_of(found.next()).map_err(Failure::Refused)?);
+        let names = names.numbered(numbers_of(found.next()).map_err(Failure::Refused)?);
         let groups = Groups::of(batch, &names);
         let mut found = Vec::with_capacity(batch.parts.len());
         for reads in groups.reads_at(version - 1).chunks(OPERATIONS_MAX) {
@@ -188,14 +207,49 @@ impl Etcd {
     }
 }
 
+/// An error if the connection has ended since the fencing numbers were read on it.
+fn expect_connected(life: &mut Watch) -> Result<(), Failure> {
+    match life.has_ended() {
+        true => Err(Failure::Lost("the connection has ended".to_owned())),
+        false => Ok(()),
+    }
+}
+
 /// The flushes, as they were read.
 fn flushes_of(found: Option<ResponseOp>) -> Result<Flushes, String> {
     let found = found.and_then(ResponseOp::into_key);
     Flushes::of(found.as_ref()).ok_or_else(|| UNREADABLE.to_owned())
 }
 
+/// The fencing numbers, as they were read.
+fn numbers_of(found: Option<ResponseOp>) -> Result<Numbers, String> {
+    let found = found.and_then(ResponseOp::into_key);
+    Numbers::of(found.as_ref()).ok_or_else(|| NUMBERS_UNREADABLE.to_owned())
+}
+
 /// What another program has written.
 const UNREADABLE: &str = "its key `flushes` cannot be read";
+const NUMBERS_UNREADABLE: &str = "its key `numbers` cannot be read";
+
+/// Lets the fencing numbers that are given from now on be larger than this one, and returns the names with
+/// them. The numbers never become smaller: the key is written on condition that it is as it was read.
+async fn raise_numbers(wire: &Wire, names: Names, least: i64) -> Result<Names, Status> {
+    loop {
+        let found = wire.range(RangeRequest { key: names.numbers_name(), ..RangeRequest::default() }).await?;
+        let revision = found.header.map_or(0, |header| header.revision);
+        let known = Numbers::of(found.kvs.first()).ok_or_else(|| Status::data_loss(NUMBERS_UNREADABLE))?;
+        let names = names.numbered(known);
+        // What is written next has the next revision, or a later one.
+        if known.are_beyond(least, revision + 1) {
+            return Ok(names);
+        }
+        let earlier = if known == Numbers::default() { (revision + 1).saturating_mul(1024) } else { 0 };
+        // An earlier version has given 1,024 times the revision.
+        let from = Numbers::beyond(least.max(earlier), revision + 1);
+        let success = vec![put(names.numbers_name(), from, 0)];
+        wire.txn(TxnRequest { compare: vec![names.are_numbered()], success, failure: Vec::new() }).await?;
+    }
+}
 
 /// Reads the flushes. Returns the names after them, and the revision in which they were read.
 async fn look_at_flushes(wire: &Wire, names: &Names) -> Result<(Names, i64), Status> {
@@ -219,7 +273,9 @@ async fn open(remote: &Remote) -> Result<(Wire, Names), String> {
     let names = Names::new(&place.prefix);
     let (wire, found) = Wire::open(place, &remote.settings, names.format()).await?;
     let format = match found.kvs.into_iter().next() {
-        Some(format) if format.value == FORMAT_BEFORE => renew(&wire, &names, format.mod_revision).await,
+        Some(format) if FORMATS_BEFORE.iter().any(|before| format.value == before.as_bytes()) => {
+            renew(&wire, &names, format.mod_revision).await
+        }
         Some(format) => Ok(String::from_utf8_lossy(&format.value).into_owned()),
         None => write_first_format(&wire, &names).await,
     };

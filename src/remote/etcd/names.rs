@@ -4,6 +4,7 @@
 //!
 //! - `format` is the version of this form.
 //! - `flushes` says how often databases were flushed.
+//! - `numbers` is the number from which fencing numbers are counted: see [`Numbers`].
 //! - `k/<database>/<slot>/<name>` is a key. Its slot, a hash of 16 digits, stands before its name so that
 //!   SCAN can go on from a number. After a flush it is `k/<database>.<flush>/<slot>/<name>`: so a flush is
 //!   one moment, however many keys there are. Those of before are deleted later.
@@ -12,9 +13,10 @@
 //! - `n/<front-end>` says that a front-end is there, and holds its news.
 //!
 //! A value begins with one line: the version of the form, the type, the moment of the expiry in milliseconds
-//! since 1970 or `-`, `lock` or `-`, the fencing number or 0 if it is the key's `mod_revision`, the moment at
-//! which the key has got it, and who has written it. The bytes of the value follow. The moment is there for
-//! people and for PTTL: the lease decides.
+//! since 1970 or `-`, `lock` or `-`, the fencing number, the moment at which the key has got it, and who has
+//! written it. The bytes of the value follow. The moment is there for people and for PTTL: the lease decides.
+//! A fencing number that is less than 0 is to be taken without its sign, and 256 times the key's
+//! `mod_revision` is to be added. An earlier version has written 0 for 1,024 times the `mod_revision`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,13 +26,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::messages::{Compare, KeyValue, is_absent, is_of};
-use crate::remote::row::{Key, Live, Row, Tenure};
+use crate::remote::row::{FENCES_PER_VERSION, Key, Live, Row, Tenure};
 use crate::types;
 
 /// The version of the form.
-pub(super) const FORMAT: &str = "2";
-/// The version before, without `flushes`.
-pub(super) const FORMAT_BEFORE: &str = "1";
+pub(super) const FORMAT: &str = "3";
+/// The versions before: without `flushes`, and without `numbers`.
+pub(super) const FORMATS_BEFORE: [&str; 2] = ["1", "2"];
 /// The version of the form of values.
 const VALUE_FORMAT: &str = "1";
 
@@ -40,6 +42,60 @@ pub(super) struct Names {
     prefix: String,
     /// The flushes that are known here. What is asked of etcd is asked on condition that there are no others.
     flushes: Flushes,
+    /// The fencing numbers, as they are known here. What is written is written on condition that they are so.
+    numbers: Numbers,
+}
+
+/// The fencing numbers of this store: each revision of etcd has 256 of them, and they are counted from a
+/// number that the store has.
+///
+/// Revisions only grow, but for an etcd that is made anew or restored from a snapshot. So each front-end that
+/// connects sees to it that the numbers of the next revision are not behind its clock, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Numbers {
+    /// The revision of the key that has the number; 0 if there is none.
+    revision: i64,
+    from: i64,
+}
+
+impl Numbers {
+    /// Reads what the key `numbers` has; `None` if another program has written it.
+    pub(super) fn of(found: Option<&KeyValue>) -> Option<Numbers> {
+        let Some(KeyValue { value, mod_revision: revision, .. }) = found else {
+            return Some(Numbers::default());
+        };
+        let from = std::str::from_utf8(value).ok()?.parse().ok().filter(|from| *from > 0)?;
+        Some(Numbers { revision: *revision, from })
+    }
+
+    /// The first number of a version.
+    pub(super) fn first_of(self, version: i64) -> i64 {
+        self.from.saturating_add(version.saturating_mul(FENCES_PER_VERSION as i64))
+    }
+
+    /// Whether the numbers of a version are larger than this one.
+    pub(super) fn are_beyond(self, number: i64, version: i64) -> bool {
+        self.revision > 0 && self.first_of(version) > number
+    }
+
+    /// What the key has to have, so that the numbers of a version are larger than this one.
+    pub(super) fn beyond(number: i64, version: i64) -> Bytes {
+        (number + 1 - version.saturating_mul(FENCES_PER_VERSION as i64)).to_string().into()
+    }
+
+    /// What the value of a row has in place of its number, which is that of its version and its place.
+    fn in_row(self, place: usize) -> i64 {
+        -(self.from.saturating_add(place as i64))
+    }
+}
+
+/// The fencing number of a row, of what its value has.
+fn number_in_row(has: i64, version: i64) -> i64 {
+    match has {
+        0 => version.saturating_mul(1024),
+        1.. => has,
+        _ => Numbers { revision: 0, from: has.saturating_neg() }.first_of(version),
+    }
 }
 
 /// The flushes of databases. Each has a number, which is greater than those before it.
@@ -112,12 +168,32 @@ const ROOM_DIGITS: usize = 16;
 
 impl Names {
     pub(super) fn new(prefix: &str) -> Names {
-        Names { prefix: prefix.to_owned(), flushes: Flushes::default() }
+        Names { prefix: prefix.to_owned(), flushes: Flushes::default(), numbers: Numbers::default() }
     }
 
     /// The same names after other flushes.
     pub(super) fn after(&self, flushes: Flushes) -> Names {
-        Names { prefix: self.prefix.clone(), flushes }
+        Names { prefix: self.prefix.clone(), flushes, numbers: self.numbers }
+    }
+
+    /// The same names with other fencing numbers.
+    pub(super) fn numbered(&self, numbers: Numbers) -> Names {
+        Names { numbers, ..self.clone() }
+    }
+
+    /// The fencing numbers that are known here.
+    pub(super) fn numbers(&self) -> Numbers {
+        self.numbers
+    }
+
+    /// The name of the fencing numbers.
+    pub(super) fn numbers_name(&self) -> Bytes {
+        format!("{}numbers", self.prefix).into()
+    }
+
+    /// That the fencing numbers are those that are known here.
+    pub(super) fn are_numbered(&self) -> Compare {
+        is_as_known(self.numbers_name(), self.numbers.revision)
     }
 
     /// The flushes that are known here.
@@ -132,10 +208,7 @@ impl Names {
 
     /// That there was no other flush.
     pub(super) fn are_current(&self) -> Compare {
-        match self.flushes.revision {
-            0 => is_absent(self.flushes_name()),
-            revision => is_of(self.flushes_name(), revision),
-        }
+        is_as_known(self.flushes_name(), self.flushes.revision)
     }
 
     /// The name of the version of the form.
@@ -255,6 +328,11 @@ impl Names {
     }
 }
 
+/// That a key was written last in this revision; 0 for one that is absent.
+fn is_as_known(name: Bytes, revision: i64) -> Compare {
+    if revision == 0 { is_absent(name) } else { is_of(name, revision) }
+}
+
 /// The database of a room, and the number of the flush after which it was made.
 fn read_room(room: &str) -> Option<(u32, u64)> {
     let (database, number) = room.split_once('.').unwrap_or((room, "0"));
@@ -276,13 +354,26 @@ pub(super) fn before(number: i64) -> Bytes {
     format!("{number:019}").into()
 }
 
+/// A fencing number of a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RowNumber {
+    /// It has this one.
+    Given(i64),
+    /// It has the one of this place in its version.
+    OfPlace(Numbers, usize),
+}
+
 /// The value for a row. `since_ms` is when the row got its fencing number, in milliseconds since 1970.
 pub(super) fn write(
     live: &Live,
     expires_at_ms: Option<u64>,
-    (fence, since_ms): (i64, u64),
+    (number, since_ms): (RowNumber, u64),
     holder: &str,
 ) -> Bytes {
+    let fence = match number {
+        RowNumber::Given(number) => number,
+        RowNumber::OfPlace(numbers, place) => numbers.in_row(place),
+    };
     let kind = types::ALL.iter().find(|facts| facts.kind == live.kind).map_or("none", |facts| facts.name);
     let expiry = expires_at_ms.map_or("-".to_owned(), |moment_ms| moment_ms.to_string());
     let mark = if live.is_lock { LOCK } else { "-" };
@@ -317,10 +408,9 @@ fn read_row(value: &Bytes, version: i64) -> Option<Row> {
     };
     let is_lock = head.mark == LOCK;
     let live = Live { kind: facts.kind, value: value.slice(end + 1..), expires_at_ms, is_lock };
-    let mut row = Row { version, live: Some(live), fence: head.fence, ..Row::default() };
-    let tenure = Tenure { holder: head.holder.to_owned(), fence: row.fence(), since_ms: head.since_ms };
-    row.tenure = Some(Arc::new(tenure));
-    Some(row)
+    let fence = number_in_row(head.fence, version);
+    let tenure = Tenure { holder: head.holder.to_owned(), fence, since_ms: head.since_ms };
+    Some(Row { version, live: Some(live), fence, tenure: Some(Arc::new(tenure)), ..Row::default() })
 }
 
 /// The name of the type of a value.
@@ -374,10 +464,13 @@ mod tests {
         assert!(first < from && from < names.key(&key) && names.key(&key) < end);
         assert!(names.key(&Key::new(1, b"a")) < first);
         let value = Bytes::from_static(b"v\n");
-        for (expires_at_ms, fence, is_lock) in [(Some(9), 0, true), (None, 3, false)] {
+        let of_place = RowNumber::OfPlace(Numbers { revision: 3, from: 1_000 }, 7);
+        for (expires_at_ms, number, fence, is_lock) in
+            [(Some(9), of_place, 1_000 + 4 * 256 + 7, true), (None, RowNumber::Given(3), 3, false)]
+        {
             let live = Live { kind: 0, value: value.clone(), expires_at_ms: Some(5), is_lock };
-            let row = read(&write(&live, expires_at_ms, (fence, 70), "front id=1\nname"), 4);
-            let tenure = Tenure { holder: "front id=1 name".to_owned(), fence: row.fence(), since_ms: 70 };
+            let row = read(&write(&live, expires_at_ms, (number, 70), "front id=1\nname"), 4);
+            let tenure = Tenure { holder: "front id=1 name".to_owned(), fence, since_ms: 70 };
             let live = Some(Live { expires_at_ms, ..live });
             assert_eq!(row, Row { version: 4, live, fence, tenure: Some(Arc::new(tenure)), granted: 0 });
         }
@@ -429,6 +522,27 @@ mod tests {
         assert!(first < names.key(&one) && names.key(&one) < end);
         assert!(!(first..end).contains(&all[1].key(&one)));
         assert_eq!(Flushes::of(Some(&KeyValue { value: "1 x".into(), ..KeyValue::default() })), None);
+    }
+
+    #[test]
+    fn the_numbers_of_a_version_are_larger_than_those_before_it_and_than_what_was_asked_for() {
+        let numbers = |from: &Bytes, revision: i64| {
+            let found = KeyValue { value: from.clone(), mod_revision: revision, ..KeyValue::default() };
+            Numbers::of(Some(&found)).expect("a number")
+        };
+        let (least, version) = (1_780_000_000_000_000, 5_000);
+        let first = numbers(&Numbers::beyond(least, version), version);
+        assert!(first.are_beyond(least, version) && !first.are_beyond(least + 1, version));
+        assert!(!Numbers::default().are_beyond(0, version), "there are none yet");
+        // They are raised in a version that is to come, and are larger from the next one on.
+        let next = numbers(&Numbers::beyond(least + 10_000, version + 30), version + 29);
+        assert!(next.first_of(version + 30) > first.first_of(version + 29) + FENCES_PER_VERSION as i64);
+        assert_eq!(number_in_row(first.in_row(3), 6_000), first.first_of(6_000) + 3);
+        assert_eq!((number_in_row(0, 7), number_in_row(9, 7)), (7 * 1024, 9), "as earlier versions wrote");
+        for wrong in ["", "x", "0", "-5"] {
+            let found = KeyValue { value: wrong.into(), ..KeyValue::default() };
+            assert_eq!(Numbers::of(Some(&found)), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! A connection to one node of etcd.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -311,6 +313,21 @@ pub(super) struct Watch {
     _requests: mpsc::Sender<WatchRequest>,
 }
 
+impl Watch {
+    /// Whether it has ended, as it does with its connection. Calls connect again by themselves, maybe to an
+    /// etcd with other data. What was watched so far is dropped.
+    pub(super) fn has_ended(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            match Pin::new(&mut self.responses).poll_next(&mut context) {
+                Poll::Pending => return false,
+                Poll::Ready(Some(Ok(response))) if still_watched(&response).is_ok() => {}
+                Poll::Ready(_) => return true,
+            }
+        }
+    }
+}
+
 /// An error if a watch has ended; it begins anew with the connection.
 pub(super) fn still_watched(response: &WatchResponse) -> Result<(), Status> {
     match response.canceled {
@@ -377,10 +394,14 @@ pub(super) fn is_about_lease(status: &Status) -> bool {
     status.message() == "etcdserver: requested lease not found"
 }
 
+/// Says that the database is as large as `--quota-backend-bytes` allows.
+const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
+
 /// An error in one line.
 pub(super) fn describe(status: &Status) -> String {
     match status.message() {
         "" => in_one_line(status),
+        NO_SPACE => format!("etcd has no space left ({NO_SPACE}): compact, defragment, disarm its alarm"),
         message => message.to_owned(),
     }
 }

@@ -18,6 +18,7 @@ mod all_keys;
 mod columns;
 mod confirmations;
 mod notifications;
+mod numbering;
 mod sweeping;
 mod timekeeping;
 
@@ -40,11 +41,13 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::Remote;
 use super::batch::{Answer, Batch};
+use super::clock::system_us;
 use super::hosts::first_opened;
 use super::row::{Live, Row, Tenure};
 use super::store::{Failure, Front, Store, Timed};
 use super::target::Target;
 use super::tls;
+use crate::keyspace::fencing::number_of_clock;
 use crate::types;
 use columns::{Columns, Missing};
 use confirmations::{DURABILITY, Warnings, expect_no_less};
@@ -69,6 +72,8 @@ const SHARED: [(&str, &str); 7] = [
 /// What `update.sql` asks of a row that is not locked. One that is locked was checked under the lock.
 const IS_UNCHANGED: &str = "o.version = p.version AND o.expires > clock_timestamp() + p.ahead";
 const SCHEMA_VERSION: i32 = 2;
+/// The lock of PostgreSQL that a front-end has while it makes tables, or sets the sequence of numbers.
+const LOCK_KEY: i64 = 7_521_093;
 
 /// Makes rows for absent keys.
 const MAKE_ROWS: &str = "
@@ -134,6 +139,8 @@ pub(super) struct Postgres {
 
 /// The prepared statements of a connection.
 struct Statements {
+    /// The sequence of numbers for which they were prepared.
+    sequence: i64,
     batch: Statement,
     alone: Statement,
     lone_insert: Statement,
@@ -200,16 +207,21 @@ fn whole_statement(statement: &str) -> String {
     whole.replace("{durability}", DURABILITY)
 }
 
-/// The same for a statement that writes rows which are as this says. Its last argument, of which this is the
-/// number, is the latest time at which it may begin.
-fn writing_statement(statement: &str, is_unchanged: &str, last: usize) -> String {
-    let whole = whole_statement(statement).replace("{is_in_time}", IS_IN_TIME);
+/// Which sequence gives numbers. It is another one if the schema was restored from a backup meanwhile.
+const SEQUENCE: &str = "'keyfast.fence'::regclass::oid::bigint";
+
+/// The same for a statement that writes rows which are as this says, and begins only while this is the
+/// sequence. Its last argument, of which this is the number, is the latest time at which it may begin.
+fn writing_statement(statement: &str, (is_unchanged, sequence): (&str, i64), last: usize) -> String {
+    let may_begin = format!("{IS_IN_TIME} AND {SEQUENCE} = {sequence}");
+    let whole = whole_statement(statement).replace("{is_in_time}", &may_begin);
     whole.replace("{latest}", &format!("${last}")).replace("{is_unchanged}", is_unchanged)
 }
 
 /// The statement for a batch of one key. `part` writes the row, and `written` is its name.
-fn lone_statement(part: &str, written: &str) -> String {
-    writing_statement(&LONE.replace("{part}", part).replace("{written}", written), IS_UNCHANGED, 15)
+fn lone_statement(part: &str, written: &str, sequence: i64) -> String {
+    let lone = LONE.replace("{part}", part).replace("{written}", written);
+    writing_statement(&lone, (IS_UNCHANGED, sequence), 15)
 }
 
 impl Store for Postgres {
@@ -229,17 +241,25 @@ impl Store for Postgres {
                 Some(front) => front,
                 None => front.insert(Front { id: register(&client, &remote.settings.name).await?, last: 0 }),
             };
+            let sequence: i64 = client.query_one(&format!("SELECT {SEQUENCE}"), &[]).await?.get(0);
             let prepare = async |sql: &str| client.prepare(sql).await;
             let statements = Statements {
-                batch: prepare(&writing_statement(BATCH, "true", 21)).await?,
-                alone: prepare(&writing_statement(ALONE, IS_UNCHANGED, 17)).await?,
-                lone_insert: prepare(&lone_statement("{insert}", "inserted")).await?,
-                lone_update: prepare(&lone_statement("{update}", "updated")).await?,
+                sequence,
+                batch: prepare(&writing_statement(BATCH, ("true", sequence), 21)).await?,
+                alone: prepare(&writing_statement(ALONE, (IS_UNCHANGED, sequence), 17)).await?,
+                lone_insert: prepare(&lone_statement("{insert}", "inserted", sequence)).await?,
+                lone_update: prepare(&lone_statement("{update}", "updated", sequence)).await?,
                 make_rows: prepare(&whole_statement(MAKE_ROWS)).await?,
                 resolve: prepare(&whole_statement(SETTLE)).await?,
             };
             let now = client.query_one(&whole_statement(NOW_US), &[]).await?;
-            Ok((front.id, statements, now.get(0)))
+            let now_us: i64 = now.get(0);
+            // The clock of this machine, too: its numbers may have been given by this server's memory before.
+            let least = number_of_clock(now_us).max(number_of_clock(system_us()));
+            numbering::go_beyond(&client, least).await.map_err(|error| {
+                Wrong(format!("fencing numbers cannot be kept ahead of the clock: {}", describe(&error)))
+            })?;
+            Ok((front.id, statements, now_us))
         };
         let (front, statements, now_us) = socket.serve(prepared).await.map_err(|wrong: Wrong| wrong.0)?;
         warnings.forget();
@@ -256,6 +276,10 @@ impl Store for Postgres {
     ) -> Result<Timed<Answer>, Failure> {
         if self.is_mixed_up {
             return Err(Failure::Refused(MIXED_UP.to_owned()));
+        }
+        if let Ok(beyond @ 1..) = i64::try_from(batch.draws_beyond) {
+            let raised = self.socket.serve(numbering::go_beyond(&self.client, beyond)).await;
+            raised.map_err(|error| self.failure(&error))?;
         }
         let columns = Columns::of(batch);
         if columns.is_lone_write()
@@ -365,9 +389,11 @@ impl Postgres {
 
     /// Why a batch was not begun.
     async fn why_not_begun(&mut self, number: i64) -> Failure {
-        const IS_NEXT: &str = "SELECT FROM keyfast.fronts WHERE front = $1 AND last = $2::bigint - 1";
-        let (client, front) = (&self.client, &self.front);
-        let query = async { client.query_opt(IS_NEXT, &[front, &number]).await };
+        let is_next = format!(
+            "SELECT FROM keyfast.fronts WHERE front = $1 AND last = $2::bigint - 1 AND {SEQUENCE} = $3"
+        );
+        let (client, front, sequence) = (&self.client, &self.front, &self.statements.sequence);
+        let query = async { client.query_opt(&is_next, &[front, &number, sequence]).await };
         match self.socket.serve(query).await {
             Ok(Some(_)) => Failure::Late,
             Ok(None) => Failure::Forgotten("its row in keyfast.fronts is gone".to_owned()),
@@ -624,10 +650,9 @@ async fn check_schema(client: &mut Client, databases: usize) -> Result<(), Wrong
 /// Makes the tables, or what they lack. One front-end at a time does, and another one may have done it
 /// meanwhile.
 async fn make_tables(client: &mut Client) -> Result<(), Error> {
-    const LOCK: &str = "SELECT pg_advisory_xact_lock(7521093)";
     const IS_THERE: &str = "SELECT to_regclass('keyfast.schema_version') IS NOT NULL";
     let tx = client.transaction().await?;
-    tx.batch_execute(LOCK).await?;
+    tx.batch_execute(&format!("SELECT pg_advisory_xact_lock({LOCK_KEY})")).await?;
     let version = match tx.query_one(IS_THERE, &[]).await?.get(0) {
         true => tx.query_one(VERSION, &[]).await?.get(0),
         false => 0,

@@ -184,7 +184,8 @@ fn draw(story: &Story, theme: Theme) -> String {
         canvas.rectangle([from, y - BAR / 2.0, to - from, BAR], Colour::Own);
         let number = match tenure.fencing - first_fencing {
             0 => "n".to_owned(),
-            more => format!("n + {more}"),
+            1.. => "more than n".to_owned(),
+            less => panic!("the number went back by {}", -less),
         };
         let style = Style::new(11.0, Colour::OnOwn).bold();
         canvas.text([from + 8.0, y + 4.0], style, &format!("holds it, fencing {number}"));

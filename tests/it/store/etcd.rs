@@ -162,6 +162,26 @@ impl Etcd {
         }
     }
 
+    /// Runs a line of a document on the only node, with its name, its addresses and its directory in place of
+    /// those that the document shows.
+    pub(crate) fn shell(&self, line: &str) {
+        let line = line
+            .replace("http://host1:2379", &format!("http://127.0.0.1:{}", self.ports[0][0]))
+            .replace("http://host1:2380", &format!("http://127.0.0.1:{}", self.ports[0][1]))
+            .replace("node1", "n0")
+            .replace("=restored", &format!("={}", self.folder.file("n0")));
+        let mut command = Command::new("sh");
+        command.args(["-c", &line]).env("ETCDCTL_API", "3").current_dir(self.folder.path());
+        let output = command.output().expect("sh runs");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Loses what the only node has.
+    pub(crate) fn lose_data(&self) {
+        self.kill_node(0);
+        std::fs::remove_dir_all(self.folder.file("n0")).expect("its directory");
+    }
+
     /// Sends a signal to a node.
     pub(crate) fn signal(&self, node: usize, signal: &str) {
         let pid = self.node(node).as_ref().expect("a node that runs").id().to_string();

@@ -37,6 +37,7 @@ mod load;
 mod lock;
 mod moments;
 mod network;
+mod numbers;
 mod on_etcd;
 mod on_postgres;
 mod outages;

@@ -233,7 +233,7 @@ fn an_etcd_that_cannot_be_used_is_told_in_the_log() {
     // `keyfast/format` becomes `99`.
     etcd.call("kv/put", r#"{"key": "a2V5ZmFzdC9mb3JtYXQ=", "value": "OTk="}"#);
     let server = Server::start_with(&["--store", &etcd.url(), "--store-timeout", "300"]);
-    server.wait_for_output("its keys are of version 99, and this program needs version 2");
+    server.wait_for_output("its keys are of version 99, and this program needs version 3");
     assert!(server.client().line("GET k").text().starts_with("STOREDOWN "));
     // Another prefix is another store.
     front(&format!("{}/other/place", etcd.url()), &[]).client().line("SETNX k v").is(1);

@@ -182,6 +182,15 @@ impl Postgres {
         lines.map(|line| format!("{line}\n")).collect()
     }
 
+    /// Runs a program of PostgreSQL's, which a shell starts.
+    pub(crate) fn shell(&self, line: &str) {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).env("PATH", format!("{}:{path}", self.programs.display()));
+        let output = command.current_dir(self.folder.path()).output().expect("sh runs");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
     /// Executes the statements of a file on a primary alone.
     pub(crate) fn load(&self, path: &Path) {
         let output = Command::new(self.programs.join("psql"))

@@ -15,6 +15,8 @@ pub struct Recorded {
     pub span_ends_ms: BTreeSet<u64>,
     /// Fencing numbers that the store has offered, in descending order.
     offered_fences: Vec<u64>,
+    /// The largest number of a lock that has come from elsewhere: those that it is given must be larger.
+    pub former_fence: u64,
     /// How many more numbers were wanted.
     pub missing_fences: usize,
     /// Whether the number of a lock was wanted that the row does not show.
@@ -56,10 +58,20 @@ impl Transaction<'_> {
     pub(in crate::keyspace) fn take_offered_fence(&self) -> Option<u64> {
         let mut taken = None;
         self.leave(|aftermath| {
-            taken = aftermath.recorded.offered_fences.pop();
-            aftermath.recorded.missing_fences += usize::from(taken.is_none());
+            let Recorded { offered_fences, former_fence, missing_fences, .. } = &mut aftermath.recorded;
+            taken = offered_fences.pop().filter(|number| number > former_fence);
+            *missing_fences += usize::from(taken.is_none());
         });
         taken
+    }
+
+    /// Records that a lock had this number where it came from.
+    #[cold]
+    pub(in crate::keyspace) fn record_former_fence(&self, number: u64) {
+        self.leave(|aftermath| {
+            let former = &mut aftermath.recorded.former_fence;
+            *former = number.max(*former);
+        });
     }
 
     /// Records that the number of a lock was wanted that the row does not show.

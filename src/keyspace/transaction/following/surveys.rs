@@ -9,7 +9,8 @@
 //! survey began. So it knows of the survey: it looks for the interest of others after it has its locks.
 //!
 //! A survey of one key ([`KeySurvey`]) begins while only that key is held. No two are of the same key: a key
-//! is given away by one request at a time.
+//! is given away by one request at a time. Until that has ended, no other server can give it back: it would
+//! replace a value that is on its way.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -177,6 +178,13 @@ impl Transaction<'_> {
         drop(surveys);
         Some(KeySurvey { followers, database, key: key.into(), mark })
     }
+
+    /// Whether a request is giving a key away, which the transaction holds.
+    pub fn is_given_away(&self, key: &[u8]) -> bool {
+        let surveys = &self.keyspace().followers.surveys;
+        self.wanted.surveyed()
+            && surveys.0.lock().of_keys.get(&self.database()).is_some_and(|keys| keys.contains_key(key))
+    }
 }
 
 #[cfg(test)]
@@ -237,6 +245,8 @@ mod tests {
         let begin = || keyspace.begin(0, b"k").unwrap().begin_key_survey(b"k");
         let survey = begin().unwrap();
         assert!(begin().is_none(), "there is one");
+        let is_given_away = |key: &[u8]| keyspace.begin(0, key).unwrap().is_given_away(key);
+        assert!(is_given_away(b"k") && !is_given_away(b"other"));
         put(&keyspace, 1, b"k", Expiry::Never);
         put(&keyspace, 0, b"other", Expiry::Never);
         assert!(!survey.is_overtaken());
@@ -255,6 +265,7 @@ mod tests {
         assert!(survey.is_overtaken());
         drop(survey);
         assert!(!keyspace.begin_all(0).unwrap().wanted.changes(), "no survey goes on");
+        assert!(!keyspace.begin(0, b"k").unwrap().is_given_away(b"k"));
     }
 
     #[test]

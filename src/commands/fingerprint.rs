@@ -21,7 +21,7 @@ fn in_few_digits(score: &[u8]) -> Vec<u8> {
 
 /// A digest that is being made.
 #[derive(Default)]
-pub(super) struct Fingerprint([u8; 20]);
+pub(crate) struct Fingerprint([u8; 20]);
 
 impl Fingerprint {
     /// The digest of everything. The transaction's current database is the same before and after.
@@ -57,9 +57,28 @@ impl Fingerprint {
         digest
     }
 
+    /// The fingerprint of a value alone.
+    pub(crate) fn of(value: Value<'_>) -> Fingerprint {
+        let mut digest = Fingerprint::default();
+        digest.add(value);
+        digest
+    }
+
+    /// The bytes, to be compared with those of another one.
+    pub(crate) fn bytes(&self) -> [u8; 20] {
+        self.0
+    }
+
     fn add_value(&mut self, tx: &Transaction<'_>, key: &[u8]) {
         let Some(facts) = tx.facts(key) else { return };
-        let Value { facts: value_type, content } = facts.value;
+        self.add(facts.value);
+        if tx.peek_expiry(key).flatten().is_some() {
+            self.combine(b"!!expire!!");
+        }
+    }
+
+    fn add(&mut self, value: Value<'_>) {
+        let Value { facts: value_type, content } = value;
         self.mix(&u32::from(value_type.kind).to_be_bytes());
         (value_type.each)(content, &mut |parts: &[&[u8]]| match parts {
             parts if value_type.is_ordered => parts.iter().for_each(|part| self.mix(part)),
@@ -76,9 +95,6 @@ impl Fingerprint {
                 self.combine(&element.0);
             }
         });
-        if tx.peek_expiry(key).flatten().is_some() {
-            self.combine(b"!!expire!!");
-        }
     }
 
     fn combine(&mut self, text: &[u8]) {
