@@ -41,6 +41,9 @@
 //!   follows one of a newer, numbers grow, and the first in line is granted in the step that frees the lock.
 //!   Had by a second command without a token (SET NX PX, then LOCKS GET), the number is the next holder's,
 //!   and lets the late one in; so do numbers that begin anew after a restart, and a token that several share.
+//! - **A lock that moves to another server** (`moving`; 2 servers, up to 3 grants and 2 moves). Its numbers
+//!   go back if each server counts from the clock of its start, and at times if it keeps to the clock. If the
+//!   lock brings its number along, they only grow, whatever the clocks show.
 //! - **Redlock** (`redlock`; 3 servers with 2 and 3 clients, 5 with 2). One client at a time holds the lock.
 //!   One restart of one server that forgets gives it to two; if servers stay away after a restart for as long
 //!   as locks live, any number of restarts gives it to one; if they are back any sooner, to two.
@@ -49,6 +52,7 @@ mod explore;
 mod fencing;
 mod getset;
 mod lock;
+mod moving;
 mod redlock;
 mod set_nx_px;
 mod setnx_del;
