@@ -19,6 +19,7 @@ mod tools;
 mod acl;
 mod aof;
 mod backlog;
+mod backups;
 mod bits;
 mod blocking;
 mod checking;

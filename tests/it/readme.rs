@@ -22,12 +22,12 @@ use crate::pages::{documents, read, root};
 use crate::server::{Server, free_port, program};
 
 /// A fenced block of a document.
-struct Block {
+pub(crate) struct Block {
     document: String,
     /// The line of the document at which it begins.
     line: usize,
     language: String,
-    text: String,
+    pub(crate) text: String,
 }
 
 impl Block {
@@ -36,7 +36,7 @@ impl Block {
     }
 }
 
-fn blocks_of(document: &str) -> Vec<Block> {
+pub(crate) fn blocks_of(document: &str) -> Vec<Block> {
     let text = read(document);
     let mut lines = text.lines().zip(1..);
     let mut blocks = Vec::new();
@@ -85,6 +85,11 @@ const RULES: &[(&str, &str, Trial)] = &[
     ("sh", "src/packaging/build target/keyfast\nsrc/packaging/packages", Trial::Script("tests/packages/run")),
     ("sh", "src/packaging/build target/keyfast\n", Trial::Script("Dockerfile")),
     ("sh", "keyfast --store 'postgres://", Trial::Shown("tests/it/store starts servers on PostgreSQL")),
+    ("sh", "keyfast cli --rdb ", Trial::Shown("tests/it/backups.rs runs its lines")),
+    ("sh", "redis-cli CONFIG SET auto-aof", Trial::Shown("tests/it/backups.rs runs its lines")),
+    ("sh", "pg_", Trial::Shown("tests/it/backups.rs runs its lines")),
+    ("sh", "etcdctl --endpoints", Trial::Shown("tests/it/backups.rs runs its lines")),
+    ("sh", "etcdctl snapshot restore", Trial::Shown("tests/it/backups.rs runs its lines")),
     ("sh", "etcdctl role", Trial::Shown("tests/it/store starts servers on etcd, with users")),
     ("python", "import os\n\nimport pytest\n", Trial::Script("tests/clients/python/run")),
     ("python", "import redis\n", Trial::Script("tests/clients/python/test_documents.py")),
