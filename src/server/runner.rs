@@ -673,7 +673,7 @@ mod tests {
     use tokio::runtime::Builder;
 
     use super::*;
-    use crate::clients::{Address, Backlog, Permit};
+    use crate::clients::{Address, Backlog, Client, Permit};
     use crate::commands::known;
     use crate::config::Config;
     use crate::instance::Hooks;
