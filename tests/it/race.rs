@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::client::{Client, request};
+use crate::open_files::ask_for;
 use crate::server::Server;
 
 const CONTENDERS: usize = 64;
@@ -43,6 +44,7 @@ fn setnx(client: &mut Client, key: &str, value: &str) -> bool {
 
 marked!(also_redis: of_64_clients_that_race_for_a_lock_exactly_one_gets_it_a_thousand_times);
 fn of_64_clients_that_race_for_a_lock_exactly_one_gets_it_a_thousand_times() {
+    let Some(_files) = ask_for(CONTENDERS + 10) else { return };
     let server = Server::start();
     let winners = contend(
         &server,
@@ -57,6 +59,7 @@ fn of_64_clients_that_race_for_a_lock_exactly_one_gets_it_a_thousand_times() {
 
 marked!(also_redis: of_64_clients_that_race_for_a_lock_as_it_expires_exactly_one_gets_it);
 fn of_64_clients_that_race_for_a_lock_as_it_expires_exactly_one_gets_it() {
+    let Some(_files) = ask_for(CONTENDERS + 10) else { return };
     let server = Server::start();
     let prepare = |client: &mut Client, round: usize| {
         client.cmd(["SET", &format!("lock:{round}"), "crashed", "PX", &(1 + round % 3).to_string()]).is_ok();
@@ -79,6 +82,7 @@ fn of_64_clients_that_race_for_a_lock_as_it_expires_exactly_one_gets_it() {
 
 marked!(also_redis: of_64_clients_that_take_over_from_a_crashed_holder_by_getset_exactly_one_does);
 fn of_64_clients_that_take_over_from_a_crashed_holder_by_getset_exactly_one_does() {
+    let Some(_files) = ask_for(CONTENDERS + 10) else { return };
     const EXPIRED: &str = "1000";
     let server = Server::start();
     let prepare = |client: &mut Client, round: usize| {
@@ -98,6 +102,7 @@ fn of_64_clients_that_take_over_from_a_crashed_holder_by_getset_exactly_one_does
 
 marked!(also_redis: deleting_an_expired_lock_before_taking_it_gives_it_to_two);
 fn deleting_an_expired_lock_before_taking_it_gives_it_to_two() {
+    let Some(_files) = ask_for(CONTENDERS + 10) else { return };
     // The sequence that the page of SETNX warns of: both clients believe that they have the lock.
     let server = Server::start();
     let (mut crashed, mut c1, mut c2) = (server.client(), server.client(), server.client());
@@ -113,6 +118,7 @@ fn deleting_an_expired_lock_before_taking_it_gives_it_to_two() {
 
 marked!(also_redis: several_keys_are_set_together_or_not_at_all);
 fn several_keys_are_set_together_or_not_at_all() {
+    let Some(_files) = ask_for(CONTENDERS + 10) else { return };
     let server = Server::start();
     let winners = contend(
         &server,
