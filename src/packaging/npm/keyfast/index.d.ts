@@ -21,12 +21,20 @@ export interface Server extends AsyncDisposable {
   readonly process: ChildProcess;
   /** What the server has printed. */
   readonly log: string;
+  /**
+   * Makes the server what it was when it was started, at the same address: by commands, or by another server in
+   * place of this one.
+   */
+  reset(): Promise<void>;
   /** Ends the server. */
   stop(): Promise<void>;
 }
 
 /** Starts a server on a free port of 127.0.0.1, without files. It ends with this process. */
 export function start(options?: StartOptions): Promise<Server>;
+
+/** Resets the server that the set-up for Vitest or Jest has started for this run of tests. */
+export function reset(): Promise<void>;
 
 /** The path of the program. */
 export function find(): string;

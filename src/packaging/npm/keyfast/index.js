@@ -4,7 +4,8 @@
 //
 // import works, too: Node finds the names below by reading this file.
 
+const { reset } = require("./for-tests.js");
 const { find } = require("./program.js");
 const { start } = require("./server.js");
 
-module.exports = { find, start };
+module.exports = { find, reset, start };

@@ -9,6 +9,7 @@
 
 const { spawn } = require("node:child_process");
 const { closeSync, fstatSync, mkdtempSync, openSync, readSync, rmSync } = require("node:fs");
+const { connect } = require("node:net");
 const { tmpdir } = require("node:os");
 const { join } = require("node:path");
 const { setTimeout: sleep } = require("node:timers/promises");
@@ -19,6 +20,30 @@ const START_MS_MAX = 10_000;
 const STOP_MS_MAX = 5_000;
 // How often the log is read until the server is ready, which takes some 10 ms.
 const POLL_MS = 1;
+// What commands can undo takes a millisecond. A `CLIENT PAUSE … ALL` holds up every command, as in Redis.
+const RESET_MS_MAX = 1_000;
+// How long another server may have to wait for the port of the one before.
+const PORT_MS_MAX = 10_000;
+
+// What undoes most of what a test may have done to the server, in this order: a fault or a pause would hold up
+// what follows.
+const RESET = [
+  "FAULT CLEAR",
+  "CLIENT UNPAUSE",
+  "CLOCK RESUME",
+  "FLUSHALL",
+  "FUNCTION FLUSH",
+  "SCRIPT FLUSH",
+  "LOCKS RESET",
+  "SLOWLOG RESET",
+  "LATENCY RESET",
+  "ACL LOG RESET",
+  "HOTKEYS STOP",
+  "HOTKEYS RESET",
+  "CONFIG RESETSTAT",
+];
+// What else it may have changed: parameters, and users with their passwords and rules.
+const STATE = ["CONFIG GET *", "ACL LIST"];
 
 // $1 is the server's folder, the other arguments are its command. If the server has ended already, `kill`
 // reaches no other process: the guard is in the session that the server led, so the system gives the
@@ -34,20 +59,32 @@ exec "$@"
 const ANY_ADDRESS = { "0.0.0.0": "127.0.0.1", "[::]": "[::1]" };
 
 class Server {
+  #options;
+  #startMsMax;
   #folder;
   /** The file that the server prints to, as long as it is open. */
   #output;
   #log = "";
   #ended;
   #stopped;
+  /** The replies to STATE when the server was new. */
+  #state;
 
-  constructor(options) {
+  constructor(options, startMsMax) {
+    this.#options = options;
+    this.#startMsMax = startMsMax;
+  }
+
+  /** Starts the process; it has ended again if that fails. */
+  async launch(...more) {
     const program = find();
+    this.#log = "";
+    this.#stopped = undefined;
     this.#folder = mkdtempSync(join(tmpdir(), "keyfast-"));
     this.#output = openSync(join(this.#folder, "log"), "w+");
     this.process = spawn(
       "/bin/sh",
-      ["-c", LAUNCH, "sh", this.#folder, program, ...commandLine(options, this.#folder)],
+      ["-c", LAUNCH, "sh", this.#folder, program, ...commandLine(this.#options, this.#folder), ...more],
       {
         stdio: ["pipe", this.#output, this.#output],
         env: environment(),
@@ -64,9 +101,16 @@ class Server {
     });
     // There is no shell, or the guard has been killed.
     this.process.stdin.on("error", () => {});
+    try {
+      await this.#ready(this.#startMsMax);
+      this.#state = await this.#ask(STATE);
+    } catch (error) {
+      await this.stop();
+      throw error;
+    }
   }
 
-  async ready(startMsMax) {
+  async #ready(startMsMax) {
     let hasEnded = false;
     this.#ended.then(() => (hasEnded = true));
     const deadline = performance.now() + startMsMax;
@@ -108,13 +152,58 @@ class Server {
 
   /** Ends the server. A second call waits for the same end. */
   stop() {
-    this.#stopped ??= this.#stop();
+    this.#stopped ??= this.#stop("SIGTERM");
     return this.#stopped;
   }
 
-  async #stop() {
+  /**
+   * Makes the server what it was when it was started, at the same address.
+   *
+   * Commands undo most of what a test does. If they are refused (a test has set a password), or if parameters or
+   * users have changed, another server is started in place of this one.
+   */
+  async reset() {
+    if (this.#stopped) throw new Error("this server does not run");
+    const replies = await this.#ask(RESET);
+    const isUndone = replies !== undefined && !/^-/m.test(replies);
+    if (!isUndone || (await this.#ask(STATE)) !== this.#state) await this.#startAnew();
+  }
+
+  async #startAnew() {
+    // The last value counts.
+    const option = [this.url.startsWith("rediss:") ? "--tls-port" : "--port", String(this.port)];
+    const deadline = performance.now() + PORT_MS_MAX;
+    await this.#stop("SIGKILL");
+    for (;;) {
+      try {
+        return await this.launch(...option);
+      } catch (error) {
+        // A connection of another program may have got the port meanwhile.
+        if (!error.message.includes("Address already in use") || performance.now() > deadline) throw error;
+        await sleep(POLL_MS);
+      }
+    }
+  }
+
+  /** The replies to commands, as they come; undefined if they do not come. */
+  #ask(commands) {
+    return new Promise((resolve) => {
+      const { hostname, protocol } = new URL(this.url);
+      if (protocol !== "redis:") return resolve(undefined);
+      // A client library would introduce itself first, and a fault may apply to that.
+      const connection = connect(this.port, hostname.replace(/^\[|\]$/g, "")).setEncoding("latin1");
+      let replies = "";
+      connection.setTimeout(RESET_MS_MAX, () => connection.destroy(new Error("no reply")));
+      connection.on("data", (text) => (replies += text));
+      connection.on("error", () => resolve(undefined));
+      connection.on("end", () => (connection.destroy(), resolve(replies)));
+      connection.write([...commands, "QUIT"].map((command) => `${command}\r\n`).join(""));
+    });
+  }
+
+  async #stop(signal) {
     this.process.ref();
-    this.process.kill("SIGTERM");
+    this.process.kill(signal);
     const timer = setTimeout(() => this.process.kill("SIGKILL"), STOP_MS_MAX);
     await this.#ended;
     clearTimeout(timer);
@@ -161,13 +250,8 @@ function environment() {
 
 /** Starts a server. The promise is kept when clients can connect. */
 async function start({ options = [], startMsMax = START_MS_MAX } = {}) {
-  const server = new Server(options);
-  try {
-    await server.ready(startMsMax);
-  } catch (error) {
-    await server.stop();
-    throw error;
-  }
+  const server = new Server(options, startMsMax);
+  await server.launch();
   return server;
 }
 

@@ -6,6 +6,8 @@ exec. So a shell starts the server: it leaves a guard in the background and then
 keeps the shell's process ID and so is a child of this process. The guard waits at a pipe whose other end only
 this process holds. The end of this process, however it comes, closes the pipe; then the guard kills the
 server and removes its folder.
+
+A process that Python forks has that end of the pipe, too, and would keep the server alive: it closes it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import weakref
 from typing import Dict, List, Optional, Tuple
 
 from ._program import find
@@ -28,9 +31,11 @@ STOP_SECONDS_MAX = 5.0
 # How often the log is read until the server is ready, which takes some 10 ms.
 POLL_SECONDS = 0.001
 
-# RESET takes less than a millisecond. A `CLIENT PAUSE … ALL` holds up every command, as in Redis, until it is
-# over.
-RESET_SECONDS_MAX = 10.0
+# What commands can undo takes a millisecond. A `CLIENT PAUSE … ALL` holds up every command, as in Redis.
+RESET_SECONDS_MAX = 1.0
+
+# How long another server may have to wait for the port of the one before.
+PORT_SECONDS_MAX = 10.0
 
 # $1 is the server's folder, the other arguments are its command. If the server has ended already, `kill`
 # reaches no other process: the guard is in the session that the server led, so the system gives the session's
@@ -45,9 +50,26 @@ exec "$@"
 
 READY = re.compile(r"Ready to accept connections (tcp|tls)")
 LISTENING = re.compile(r"Listening on (\S+):(\d+)")
-# What undoes what a test may have done to the server, in this order: a fault or a pause would hold up what
-# follows.
-RESET = ("FAULT CLEAR", "CLIENT UNPAUSE", "CLOCK RESUME", "FLUSHALL")
+# What undoes most of what a test may have done to the server, in this order: a fault or a pause would hold up
+# what follows.
+RESET = (
+    "FAULT CLEAR",
+    "CLIENT UNPAUSE",
+    "CLOCK RESUME",
+    "FLUSHALL",
+    "FUNCTION FLUSH",
+    "SCRIPT FLUSH",
+    "LOCKS RESET",
+    "SLOWLOG RESET",
+    "LATENCY RESET",
+    "ACL LOG RESET",
+    "HOTKEYS STOP",
+    "HOTKEYS RESET",
+    "CONFIG RESETSTAT",
+)
+
+# What else it may have changed: parameters, and users with their passwords and rules.
+STATE = ("CONFIG GET *", "ACL LIST")
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 
@@ -74,6 +96,8 @@ class Server:
         self._folder = ""
         self._log = ""
         self._address = ("", "", 0)
+        # The replies to STATE when the server was new.
+        self._state: Optional[bytes] = None
 
     def __enter__(self) -> str:
         self.start()
@@ -86,6 +110,10 @@ class Server:
         """Starts the server, and returns it when clients can connect."""
         if self._process is not None:
             raise RuntimeError("this server has been started already")
+        self._start([])
+        return self
+
+    def _start(self, more: List[str]) -> None:
         program = find()
         self._folder = tempfile.mkdtemp(prefix="keyfast-")
         self._log = ""
@@ -94,7 +122,7 @@ class Server:
         try:
             with open(self._log_path(), "wb") as log:
                 self._process = subprocess.Popen(
-                    ["/bin/sh", "-c", LAUNCH, "sh", self._folder, program, *self._arguments()],
+                    ["/bin/sh", "-c", LAUNCH, "sh", self._folder, program, *self._arguments(), *more],
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
@@ -103,20 +131,28 @@ class Server:
                     # cleaned up.
                     start_new_session=True,
                 )
+            _RUNNING.add(self)
             self._wait_until_ready(self._process)
+            self._state = self._ask(STATE)
         except BaseException:
             self.stop()
             raise
-        return self
 
     def stop(self) -> None:
         """Ends the server, if it runs. Does nothing in a process forked from the one that started it."""
+        self._stop(is_soon=False)
+
+    def _stop(self, is_soon: bool) -> None:
         if not self._folder or os.getpid() != self._owner:
             return
         atexit.unregister(self.stop)
+        _RUNNING.discard(self)
         process, self._process = self._process, None
         if process is not None:
-            process.terminate()
+            if is_soon:
+                process.kill()
+            else:
+                process.terminate()
             try:
                 process.wait(STOP_SECONDS_MAX)
             except subprocess.TimeoutExpired:
@@ -153,26 +189,51 @@ class Server:
         return self._log if self._process is None else self._read_log()
 
     def reset(self) -> None:
-        """Removes faults, pauses and all keys, and returns to the time of the system.
+        """Makes the server what it was when it was started, at the same address.
 
-        The server needs the options `--enable-fault-command local` and `--enable-clock-command local`.
+        Commands undo most of what a test does: keys, scripts, functions, faults, pauses, the clock, the
+        records of locks. If they are refused (a test has set a password), or if parameters or users have
+        changed, another server is started in place of this one, which takes some ten milliseconds. Its clients
+        have to connect again, and most client libraries do so by themselves.
         """
-        _, host, port = self._running_address()
+        if self._process is None:
+            raise RuntimeError("this server does not run")
+        replies = self._ask(RESET)
+        is_undone = replies is not None and not any(line.startswith(b"-") for line in replies.splitlines())
+        if not is_undone or self._ask(STATE) != self._state:
+            self._start_anew()
+
+    def _start_anew(self) -> None:
+        scheme, _, port = self._running_address()
+        self._stop(is_soon=True)
+        # The last value counts.
+        option = ["--port" if scheme == "redis" else "--tls-port", str(port)]
+        deadline = time.monotonic() + PORT_SECONDS_MAX
+        while True:
+            try:
+                self._start(option)
+                return
+            except StartError as error:
+                # A connection of another program may have got the port meanwhile.
+                if "Address already in use" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_SECONDS)
+
+    def _ask(self, commands: Tuple[str, ...]) -> Optional[bytes]:
+        """The replies to commands, as they come; None if they do not come."""
+        scheme, host, port = self._running_address()
+        if scheme != "redis":
+            return None
         # A client library would introduce itself first, and a fault may apply to that.
         address = (host.strip("[]"), port)
-        with socket.create_connection(address, RESET_SECONDS_MAX) as connection, connection.makefile(
-            "rb"
-        ) as replies:
-            for command in RESET:
-                connection.sendall(command.encode() + b"\r\n")
-                try:
-                    reply = replies.readline().decode(errors="replace").strip()
-                except socket.timeout:
-                    raise RuntimeError(
-                        f"the server does not reply to {command}: is it paused or stopped?"
-                    ) from None
-                if not reply.startswith(("+", ":")):
-                    raise RuntimeError(f"the server replied to {command}: {reply.lstrip('-')}")
+        lines = "".join(f"{command}\r\n" for command in (*commands, "QUIT"))
+        try:
+            with socket.create_connection(address, RESET_SECONDS_MAX) as connection:
+                connection.sendall(lines.encode())
+                with connection.makefile("rb") as replies:
+                    return replies.read()
+        except OSError:
+            return None
 
     def _arguments(self) -> List[str]:
         options = list(self._options)
@@ -239,3 +300,18 @@ def _environment() -> Dict[str, str]:
     """The environment without what configures a server: a test must not depend on who runs it."""
     configures = ("KEYFAST_", "REDIS_PASSWORD")
     return {name: value for name, value in os.environ.items() if not name.startswith(configures)}
+
+
+# The servers of this process.
+_RUNNING: "weakref.WeakSet[Server]" = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """In a process that was forked: lets go of the pipes that keep servers alive."""
+    for server in list(_RUNNING):
+        process = server._process
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -27,7 +27,7 @@ def keyfast_server() -> Iterator[Server]:
 
 @pytest.fixture
 def keyfast(keyfast_server: Server) -> Iterator[redis.Redis]:
-    """A redis.Redis client of an empty Keyfast server, whose clock runs and that has no faults."""
+    """A redis.Redis client of a Keyfast server that is as if it were new."""
     try:
         import redis
     except ImportError:
