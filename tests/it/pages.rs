@@ -6,6 +6,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::folder::Folder;
 
 /// The documents at the top of the repository.
 const TOP: &[&str] = &["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"];
@@ -66,10 +69,15 @@ fn anchors(text: &str) -> BTreeSet<String> {
 
 /// Fails unless a link from a document leads to a file, and to a heading of it if it names one.
 fn follow(document: &str, link: &str) {
+    follow_in(&root(), document, link);
+}
+
+/// The same for documents that were copied elsewhere.
+fn follow_in(root: &Path, document: &str, link: &str) {
     let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
     let folder = Path::new(document).parent().expect("a folder");
     let file = if path.is_empty() { PathBuf::from(document) } else { folder.join(path) };
-    assert!(root().join(&file).exists(), "{document} links to {link}, which does not exist");
+    assert!(root.join(&file).exists(), "{document} links to {link}, which does not exist");
     if !anchor.is_empty() {
         let text = read(&file.to_string_lossy());
         assert!(anchors(&text).contains(anchor), "{document} links to {link}, a heading that does not exist");
@@ -81,8 +89,11 @@ fn between<'a>(text: &'a str, begin: &str, end: char) -> Vec<&'a str> {
     text.split(begin).skip(1).filter_map(|rest| rest.split(end).next()).collect()
 }
 
-fn is_elsewhere(link: &str) -> bool {
-    link.starts_with("https://")
+/// The links and pictures of a text that are among the documents.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let links = between(text, "](", ')').into_iter();
+    let images = ["src=\"", "srcset=\""].into_iter().flat_map(|begin| between(text, begin, '"'));
+    links.chain(images).filter(|link| !link.starts_with("https://"))
 }
 
 #[test]
@@ -90,9 +101,7 @@ fn the_links_of_documents_lead_somewhere() {
     let mut followed = 0;
     for document in documents() {
         let text = prose(&read(&document), false);
-        let links = between(&text, "](", ')').into_iter();
-        let images = ["src=\"", "srcset=\""].iter().flat_map(|begin| between(&text, begin, '"'));
-        for link in links.chain(images).filter(|link| !is_elsewhere(link)) {
+        for link in links(&text) {
             let is_page = document.starts_with("src/");
             assert!(!is_page || link.starts_with('#'), "{document}: {link} must be a reference");
             follow(&document, link);
@@ -100,6 +109,25 @@ fn the_links_of_documents_lead_somewhere() {
         }
     }
     assert!(followed > 30, "{followed}");
+}
+
+/// What packages ship is read without the rest of the repository.
+#[test]
+fn the_links_of_pages_in_packages_lead_to_pages_there() {
+    let folder = Folder::new("pages");
+    let copied = Command::new(root().join("src/packaging/pages")).arg(folder.path()).status();
+    assert!(copied.expect("bash").success());
+    let mut followed = 0;
+    for document in documents().iter().chain(["benches/README.md".to_owned()].iter()) {
+        let text = prose(&read(document), false);
+        let references =
+            text.lines().filter(|line| is_definition(line)).filter_map(|line| line.split("]: ").nth(1));
+        for link in links(&text).chain(references) {
+            follow_in(folder.path(), document, link);
+            followed += 1;
+        }
+    }
+    assert!(followed > 50, "{followed}");
 }
 
 #[test]

@@ -23,7 +23,7 @@ class Keyfast < Formula
     bash_completion.install "documents/keyfast.bash" => "keyfast"
     zsh_completion.install "documents/_keyfast"
     fish_completion.install "documents/keyfast.fish"
-    doc.install "README.md", "CHANGELOG.md", "licences"
+    doc.install "licences", "benches", "src", *Dir["*.md"], "LICENSE"
     (buildpath/"keyfast.conf").write <<~CONF
       bind 127.0.0.1 -::1
       port 6379
