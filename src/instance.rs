@@ -410,6 +410,7 @@ impl Instance {
         self.keyspace.set_value_bytes_max(config.proto_max_bulk_len.size());
         self.keyspace.set_compresses_dumps(config.rdbcompression.get());
         self.followers.interest.set_classes(self.event_classes());
+        self.followers.journal.note_times(config.aof_timestamp_enabled.get());
         self.allow_lock_news();
         self.statistics.track_latencies(config.latency_tracking.get());
         self.scripting.running.set_threshold_ms(config.busy_reply_threshold.get());

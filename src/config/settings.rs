@@ -122,6 +122,7 @@ pub struct Config {
     pub aof_load_truncated: Flag,
     pub aof_load_corrupt_tail_max_size: Integer,
     pub aof_use_rdb_preamble: Flag,
+    pub aof_timestamp_enabled: Flag,
     pub ignore_unsupported: Flag,
     pub hz: Integer,
     pub active_expire_effort: Integer,

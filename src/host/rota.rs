@@ -9,6 +9,9 @@
 //! A thread may be stuck with one client, in a long request. Then it is relieved ([`Rota::relieve`]): another
 //! server task begins, and one ends when the stuck one has finished.
 //!
+//! A client whose replies wait for the log steps aside ([`LaneTicket::step_aside`]): those that are ready run
+//! first, and then one write is for all.
+//!
 //! Requests that are known to take long wait in a second queue. A few threads of their own take them from
 //! there ([`Lane::Long`]). So any number of long requests delays no short one: the system divides the cores
 //! among the threads.
@@ -48,8 +51,15 @@ const LONG_REST: Duration = Duration::from_secs(10);
 pub(crate) enum Lane {
     /// By the threads that serve all clients.
     Usual,
+    /// The same, for the rest of a turn. No other thread is woken for it: the one that has served the client
+    /// so far comes to it after the clients that are ready now.
+    Aside,
     /// By the threads for long requests.
     Long,
+}
+
+impl Lane {
+    const ALL: [Lane; 3] = [Lane::Usual, Lane::Aside, Lane::Long];
 }
 
 /// How long a stopping server waits for a client that a thread still serves.
@@ -89,7 +99,7 @@ const FINISH_GLANCES: u32 = 200;
 
 /// A client's choice of the queue in which its task waits next.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LaneTicket(Arc<AtomicBool>);
+pub(crate) struct LaneTicket(Arc<AtomicU8>);
 
 /// The clients that wait to be served, and the server tasks that wait for clients.
 #[derive(Default)]
@@ -154,12 +164,26 @@ impl std::fmt::Debug for Rota {
 impl LaneTicket {
     /// Lets the calling task be served in this lane from now on, at the end of its queue.
     pub(crate) async fn go_to(&self, lane: Lane) {
-        self.0.store(lane == Lane::Long, Ordering::Relaxed);
+        self.set(lane);
         yield_now().await;
     }
 
+    /// Lets the clients that are ready be served before the calling task goes on.
+    pub(crate) async fn step_aside(&self) {
+        let lane = self.lane();
+        if lane == Lane::Usual {
+            self.set(Lane::Aside);
+        }
+        yield_now().await;
+        self.set(lane);
+    }
+
+    fn set(&self, lane: Lane) {
+        self.0.store(lane as u8, Ordering::Relaxed);
+    }
+
     fn lane(&self) -> Lane {
-        if self.0.load(Ordering::Relaxed) { Lane::Long } else { Lane::Usual }
+        Lane::ALL[usize::from(self.0.load(Ordering::Relaxed)) % Lane::ALL.len()]
     }
 }
 
@@ -205,6 +229,7 @@ impl Rota {
     fn push(self: &Arc<Self>, task: Arc<Task>) {
         match task.ticket.lane() {
             Lane::Usual => self.push_usual(task),
+            Lane::Aside => self.queue.lock().ready.push_back(task),
             Lane::Long => self.push_long(task),
         }
     }
@@ -247,7 +272,8 @@ impl Rota {
     }
 
     fn poll_serve(&self, context: &mut Context<'_>) -> Poll<()> {
-        for _ in 0..TURN_CLIENTS {
+        let mut served = 0;
+        while served < TURN_CLIENTS {
             let mut queue = self.queue.lock();
             if queue.serving > queue.wanted {
                 queue.serving -= 1;
@@ -265,6 +291,8 @@ impl Rota {
                 return Poll::Pending;
             };
             drop(queue);
+            // One that stepped aside was counted before.
+            served += usize::from(task.ticket.lane() != Lane::Aside);
             if (self.serve)(task) {
                 self.queue.lock().wanted -= 1;
             }

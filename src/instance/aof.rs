@@ -29,9 +29,29 @@ impl Instance {
         self.persistence.aof.is_settled(self.followers.journal.end())
     }
 
-    /// Waits until a client that has logged `own` may get such a reply. Returns whether it may.
-    pub async fn settled(&self, own: Own) -> bool {
-        self.persistence.aof.settled(self.followers.journal.reach(), own).await
+    /// How far the log has come, written or not: a reply may depend on changes up to there.
+    pub fn logged(&self) -> u64 {
+        self.followers.journal.end()
+    }
+
+    /// Whether replies wait for the disk, so that a client's thread can do nothing for them.
+    pub fn waits_for_sync(&self) -> bool {
+        self.persistence.aof.waits_for_sync()
+    }
+
+    /// Writes the log up to here, unless that is for another thread. Returns whether a client may get a reply
+    /// that depends on the changes up to `logged`.
+    pub fn write_log(&self, logged: u64) -> bool {
+        self.persistence.aof.write_up_to(logged, &self.followers.journal, &|| self.aof_sync())
+    }
+
+    /// Waits until a client that has logged `own` may get such a reply, and has another thread write. Returns
+    /// whether it may.
+    pub async fn settled(&self, logged: u64, own: Own) -> bool {
+        if !self.waits_for_sync() {
+            self.followers.journal.call();
+        }
+        self.persistence.aof.settled(logged, own.end).await
     }
 
     /// Whether the changes that the journal has up to `own` are on the disk, and would be loaded from there.
@@ -41,6 +61,7 @@ impl Instance {
 
     /// Waits until they are.
     pub async fn durable(&self, own: u64) {
+        self.followers.journal.call();
         self.persistence.aof.durable(own).await;
     }
 

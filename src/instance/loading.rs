@@ -90,7 +90,6 @@ impl Instance {
                 self.try_rewrite()?;
             }
         }
-        aof.expect_writer();
         Ok(())
     }
 

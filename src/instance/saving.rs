@@ -64,6 +64,7 @@ impl Instance {
             use_kept,
             libraries: self.scripting.libraries().all().cloned().collect(),
             fencing: self.keyspace.fencing().last(),
+            has_times: self.config.aof_timestamp_enabled.get(),
             is_in_background,
             now_s: clock::system_s(),
             taken_bytes: self.taken_bytes(),

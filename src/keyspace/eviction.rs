@@ -113,7 +113,7 @@ impl Keyspace {
             }
             // Clients that wait for the stream's groups are notified that it was removed.
             tx.serve_blocked();
-            let logged = tx.commit().map_or(0, |logged| logged.end);
+            let logged = tx.commit().unwrap_or(0);
             tx.take_served().into_iter().for_each(|served| served.deliver(logged));
             effects.append(&mut tx.take_effects());
             let garbage = tx.take_large_garbage();

@@ -160,7 +160,7 @@ fn free_fields(
 /// Ends a transaction that no client has begun.
 fn end(mut tx: Transaction<'_>, keyspace: &Keyspace, notify: &mut impl FnMut(Vec<Effect>)) {
     tx.serve_blocked();
-    let logged = tx.commit().map_or(0, |logged| logged.end);
+    let logged = tx.commit().unwrap_or(0);
     tx.take_served().into_iter().for_each(|served| served.deliver(logged));
     let effects = tx.take_effects();
     if !effects.is_empty() {

@@ -66,7 +66,7 @@ pub(crate) use transaction::following::blocked::{
     Attempt, Attempted, Claimed, Served, Waiter, WaitingClients,
 };
 pub(crate) use transaction::following::interest::Interest;
-pub(crate) use transaction::following::journal::{Journal, LongKey, Own, Piece, Reach};
+pub(crate) use transaction::following::journal::{Journal, LongKey, Own, Piece};
 use transaction::following::lens::Allowance;
 pub(crate) use transaction::following::lens::Grouping;
 use transaction::following::losses::Losses;

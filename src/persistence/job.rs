@@ -39,6 +39,8 @@ pub struct SnapshotPlan {
     pub libraries: Vec<Arc<Library>>,
     /// The last fencing number that a lock was given.
     pub fencing: u64,
+    /// Whether a base in the format of the log begins with the time.
+    pub has_times: bool,
     /// Whether it runs in the background, so that no client waits for it.
     pub is_in_background: bool,
     /// The time, in seconds since 1970.
@@ -206,6 +208,9 @@ impl Job {
     ) -> Result<(), Stop> {
         let mut output = Records { file: Synced { file, unsynced: 0 }, bytes: Vec::new() };
         let mut database = None;
+        if self.plan.has_times {
+            records::time(output.buffer(), self.plan.now_s);
+        }
         if self.plan.fencing > 0 {
             records::fencing(output.buffer(), self.plan.fencing);
         }

@@ -65,6 +65,9 @@ pub(super) trait Carrier {
 
     /// Has the task go on among those that are served in this lane.
     fn go_to(&self, lane: Lane) -> impl Future<Output = ()> + Send;
+
+    /// Lets the clients that are ready be served first.
+    fn step_aside(&self) -> impl Future<Output = ()> + Send;
 }
 
 /// A stream with a client at its other end: TCP, a Unix socket, TLS.
@@ -138,5 +141,9 @@ impl<Stream: Wire> Carrier for Connection<Stream> {
 
     fn go_to(&self, lane: Lane) -> impl Future<Output = ()> + Send {
         self.ticket.go_to(lane)
+    }
+
+    fn step_aside(&self) -> impl Future<Output = ()> + Send {
+        self.ticket.step_aside()
     }
 }

@@ -570,23 +570,42 @@ impl<C: Carrier> Runner<C> {
         poll_fn(|context| Poll::Ready(self.write_or_keep(context))).await
     }
 
-    /// Waits until replies may be sent.
+    /// Makes sure that replies may be sent: that the log is written as far as the client may have seen it.
     async fn may_answer(&mut self) -> io::Result<()> {
+        let Conversation { instance, session, .. } = &self.conversation;
+        let (own, logged) = (session.logged, instance.logged());
+        if instance.reply_gate.is_open() && self.writes_log(logged).await {
+            return Ok(());
+        }
         self.conversation.rest();
         self.conversation.pack_output();
         let Conversation { instance, session, .. } = &self.conversation;
-        let logged = session.logged;
         session.client.begin_service();
         if !instance.reply_gate.decided().await {
             return Err(made_to_leave());
         }
-        if !instance.settled(logged).await {
+        if !instance.settled(logged, own).await {
             // Its changes may be lost. It is disconnected without a reply, since either reply could be wrong.
             return Err(io::Error::other("what it has changed could not be logged"));
         }
         let Conversation { instance, session, .. } = &self.conversation;
         session.client.set_active(instance.clients.now_ms());
         Ok(())
+    }
+
+    /// Writes the log up to here, unless that is for another thread. Returns whether replies may be sent.
+    async fn writes_log(&mut self, logged: u64) -> bool {
+        for _ in 0..TURNS_TO_WRITE {
+            if self.conversation.instance.waits_for_sync() {
+                return false;
+            }
+            // Other clients that are ready log their changes first: one write is for them all.
+            self.carrier.step_aside().await;
+            if self.conversation.instance.write_log(logged) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Whether output waits for the client.
@@ -652,6 +671,8 @@ impl Drop for QueuePlace {
     }
 }
 
+/// How often a client lets others go first before it waits for another thread, which has the log's pen.
+const TURNS_TO_WRITE: u32 = 3;
 /// How often a client that always has more to read is served before it waits for its next turn.
 const READS_IN_A_ROW_MAX: u32 = 8;
 /// How often to check whether a shard is free: often at first, since most are held for some milliseconds.
@@ -760,6 +781,8 @@ mod tests {
         }
 
         async fn go_to(&self, _: Lane) {}
+
+        async fn step_aside(&self) {}
     }
 
     #[test]

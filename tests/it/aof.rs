@@ -400,6 +400,40 @@ fn what_one_server_logs_the_other_loads() {
     }
 }
 
+marked!(also_redis needs_tools: a_log_with_times_is_cut_off_at_one_of_them);
+fn a_log_with_times_is_cut_off_at_one_of_them() {
+    let Some(mut program) = installed("redis-check-aof") else { return };
+    let folder = Folder::new("aof-times");
+    let options = ["--aof-use-rdb-preamble", "no", "--aof-timestamp-enabled", "yes"];
+    let server = serve(&folder, &options);
+    let mut client = server.client();
+    let now = |client: &mut Client| bytes(client.line("TIME").items().swap_remove(0));
+    client.line("SET first 1").is_ok();
+    let then = now(&mut client);
+    wait_until("a second has passed", || now(&mut client) != then);
+    client.line("SET second 1").is_ok();
+    client.line("SET third 1").is_ok();
+    let log = fs::read_to_string(increment(&folder, 1)).unwrap();
+    let marks: Vec<&str> = log.lines().filter_map(|line| line.strip_prefix("#TS:")).collect();
+    // A busy machine may come to the third one a second later.
+    assert!((2..=3).contains(&marks.len()) && marks.is_sorted(), "{log}");
+    assert!(log.starts_with("#TS:") && log.contains("\r\n*3\r\n$3\r\nSET\r\n$5\r\nfirst\r\n"), "{log}");
+    client.line("CONFIG SET aof-timestamp-enabled no").is_ok();
+    drop(server);
+    let manifest = folder.path().join("appendonlydir/appendonly.aof.manifest");
+    let output = program.args(["--truncate-to-timestamp", marks[0]]).arg(manifest).output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("Successfully truncated AOF"), "{text}");
+    let server = serve(&folder, &options);
+    let mut client = server.client();
+    assert_eq!(client.line("KEYS *").reply().to_string(), r#"["first"]"#);
+    client.line("BGREWRITEAOF").ignored();
+    wait_for_rewrite(&mut client);
+    let base = files(&folder).into_iter().find(|name| name.ends_with(".base.aof")).expect("a base");
+    let base = fs::read_to_string(folder.path().join("appendonlydir").join(base)).unwrap();
+    assert!(base.starts_with("#TS:"), "{base}");
+}
+
 /// Does something of every kind.
 fn do_everything(client: &mut Client) {
     client.line("FLUSHALL").is_ok();

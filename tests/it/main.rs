@@ -51,6 +51,7 @@ mod image;
 mod instances;
 mod kept;
 mod keys;
+mod killed;
 mod large_reads;
 mod libraries;
 mod limits;

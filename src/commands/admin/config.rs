@@ -264,6 +264,7 @@ const CONFIG_RESETSTAT: Command = Command {
 fn reset_statistics(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     context.instance.statistics.reset();
     context.instance.persistence.reset_counts();
+    context.instance.persistence.aof.reset_counts();
     context.instance.freed.reset();
     context.instance.exceeding.reset();
     context.instance.clients.reset_counts();

@@ -520,8 +520,8 @@ fn persistence(section: &mut Section, view: &View<'_>) {
         section.field("aof_base_size", log.base_bytes);
         section.field("aof_pending_rewrite", 0);
         section.field("aof_buffer_length", instance.followers.journal.pending_bytes());
-        section.field("aof_pending_bio_fsync", 0);
-        section.field("aof_delayed_fsync", 0);
+        section.field("aof_pending_bio_fsync", u8::from(log.is_syncing));
+        section.field("aof_delayed_fsync", log.delayed_syncs);
     }
     if let Some(LoadReport { started_s, used_bytes, progress }) = loading {
         section.field("loading_start_time", started_s);

@@ -132,4 +132,10 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "yes",
         ..Parameter::flag(|config| &config.aof_use_rdb_preamble)
     },
+    Parameter {
+        name: "aof-timestamp-enabled",
+        help: "Note times in the AOF, at which redis-check-aof can cut it off",
+        default: "no",
+        ..Parameter::flag(|config| &config.aof_timestamp_enabled)
+    },
 ];

@@ -144,7 +144,6 @@ const FREEING: &[Parameter] = &[
 const FILES: &[Parameter] = &[
     inert("aof-disable-auto-gc", "no", Kind::Flag).hidden(),
     inert("aof-rewrite-incremental-fsync", "yes", Kind::Flag),
-    inert("aof-timestamp-enabled", "no", Kind::Flag),
     inert(
         "loading-process-events-interval-bytes",
         "524288",

@@ -1,11 +1,12 @@
 //! The append-only file (AOF): a log of all changes, in the layout of Redis 7.
 //!
-//! The keyspace's journal collects the records. [`writer`] writes them to disk, in space that [`room`]
+//! The keyspace's journal collects the records. [`writer`] writes them to the file, in space that [`room`]
 //! reserves. [`manifest`] lists the files, and [`reader`] reads them at start. From time to time the log is
 //! rewritten: a new base gets the state of one moment, and a new increment begins at that moment. The old
 //! base and all increments count until the manifest names the new base.
 //!
-//! With `appendfsync always` a client gets its reply when its changes are on the disk ([`Aof::settled`]).
+//! A client gets its reply when its changes are written, so that they survive the process, or with
+//! `appendfsync always` when they are on the disk ([`Aof::settled`]).
 
 mod manifest;
 mod reader;
@@ -15,19 +16,21 @@ mod writer;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
+use tokio::select;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 pub(crate) use manifest::{AofPlace, Manifest, Part};
 pub(crate) use reader::{AofReader, Damage, hidden_request};
-use writer::{Output, UNWRITTEN_BYTES_MAX};
+use writer::{Output, Pen};
 
 use super::RETRY_DELAY;
 use crate::files::reason;
-use crate::keyspace::{Own, Reach};
 
 /// When written records are synced to the disk (`appendfsync`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +43,15 @@ pub enum Sync {
     Never,
 }
 
+/// How long a client waits for the changes of others while the system takes nothing for the log. Then it is
+/// served, if its own changes are written.
+const OTHERS_PATIENCE: Duration = Duration::from_millis(100);
+
 /// The log: its state and its progress. It may be off.
 #[derive(Debug)]
 pub struct Aof {
+    /// Locked before `state`.
+    pen: Mutex<Pen>,
     state: Mutex<State>,
     /// Held while files are loaded, or files that no longer count are deleted. Locked before `state`.
     in_use: Mutex<()>,
@@ -54,15 +63,16 @@ pub struct Aof {
     has_failed: AtomicBool,
     /// Journal offset up to which replies may be sent.
     upto: AtomicU64,
-    /// Whether a reply has to wait for everything that its client may have seen, not only for what the client
-    /// has changed itself (`always`).
-    counts_seen: AtomicBool,
+    /// Whether replies wait until changes are durable, not only written (`always`).
+    waits_for_sync: AtomicBool,
     /// Journal offset up to which records are durable.
     durable: AtomicU64,
     /// Journal offset up to which the files have all records, durable or not.
     written: AtomicU64,
-    /// How many bytes of rendered records these are.
-    written_rendered: AtomicU64,
+    /// Whether a sync is running.
+    is_syncing: AtomicBool,
+    /// How often something was written although a sync had been running for too long.
+    delayed_syncs: AtomicU64,
     /// Notified when `upto` or `durable` has changed, or writing has failed.
     progress: watch::Sender<()>,
     /// The server ends: written records are synced at once.
@@ -169,6 +179,10 @@ pub struct LogReport {
     pub failures: u64,
     /// Whether the last write succeeded.
     pub is_well: bool,
+    /// Whether a sync is running.
+    pub is_syncing: bool,
+    /// How often something was written although a sync had been running for too long.
+    pub delayed_syncs: u64,
     /// Bytes of all files that count.
     pub bytes: u64,
     /// Bytes of the log just after its last rewrite.
@@ -176,24 +190,17 @@ pub struct LogReport {
 }
 
 impl State {
-    /// Whether automatic rewriting pauses after a failure.
-    fn is_resting(&self) -> bool {
-        self.has_failed_within(delay_after(self.failures))
-    }
-
-    /// Whether a rewrite has failed so recently that another try is too early in any case.
-    fn has_just_failed(&self) -> bool {
-        self.has_failed_within(RETRY_DELAY)
-    }
-
-    fn has_failed_within(&self, time: Duration) -> bool {
-        self.last_failed.is_some_and(|failed| failed.elapsed() < time)
+    /// How long automatic rewriting pauses after a failure. While there is a gap, writes are refused until
+    /// there is a new base.
+    fn delay(&self, has_gap: bool) -> Duration {
+        if has_gap { RETRY_DELAY } else { delay_after(self.failures) }
     }
 }
 
 impl Default for Aof {
     fn default() -> Aof {
         Aof {
+            pen: Mutex::default(),
             state: Mutex::default(),
             in_use: Mutex::default(),
             is_on: AtomicBool::new(false),
@@ -201,9 +208,10 @@ impl Default for Aof {
             has_failed: AtomicBool::new(false),
             upto: AtomicU64::new(u64::MAX),
             durable: AtomicU64::new(0),
-            counts_seen: AtomicBool::new(false),
+            waits_for_sync: AtomicBool::new(false),
             written: AtomicU64::new(0),
-            written_rendered: AtomicU64::new(0),
+            is_syncing: AtomicBool::new(false),
+            delayed_syncs: AtomicU64::new(0),
             progress: watch::Sender::new(()),
             is_ending: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -223,31 +231,50 @@ impl Aof {
         end <= self.upto.load(Ordering::Acquire)
     }
 
-    /// Waits until a reply may be sent that depends on the journal as far as it has come; returns whether it
-    /// may. While the disk fails, a client gets replies only if its own changes are durable.
-    pub async fn settled(&self, journal: Reach, own: Own) -> bool {
-        let mut progress = self.progress.subscribe();
+    /// Whether replies wait until changes are durable, not only written.
+    pub fn waits_for_sync(&self) -> bool {
+        self.waits_for_sync.load(Ordering::Acquire)
+    }
+
+    /// Waits until a reply may be sent to a client that has seen the journal up to `end` and has logged its
+    /// own last change up to `own`; returns whether it may. While syncs are waited for and the disk fails, a
+    /// client gets replies only if its own changes are durable.
+    pub async fn settled(&self, end: u64, own: u64) -> bool {
+        let (mut progress, mut patience) = (self.progress(), pin!(sleep(OTHERS_PATIENCE)));
+        let mut waits_for_others = true;
         loop {
-            if self.is_settled(journal.end) || self.is_own_settled(journal, own) {
+            if self.is_settled(end) {
                 return true;
             }
-            if self.has_failed() {
-                return self.is_settled(own.end);
+            let waits_for_sync = self.waits_for_sync();
+            if waits_for_sync && self.has_failed() {
+                return self.is_settled(own);
             }
-            // It cannot fail: `self` owns the sender.
-            let _ = progress.changed().await;
+            if !waits_for_sync && !waits_for_others && self.is_settled(own) {
+                return true;
+            }
+            select! {
+                // It cannot fail: `self` owns the sender.
+                _ = progress.changed() => {}
+                () = &mut patience, if waits_for_others && !waits_for_sync => waits_for_others = false,
+            }
         }
     }
 
-    /// Whether a reply may be sent although much is unwritten: its client has not contributed to that, or
-    /// only little. Clients whose large values are unwritten wait for these. All clients that write wait
-    /// while many records are unwritten.
-    fn is_own_settled(&self, journal: Reach, own: Own) -> bool {
-        if self.counts_seen.load(Ordering::Acquire) {
-            return false;
+    /// Notified of progress from now on.
+    fn progress(&self) -> watch::Receiver<()> {
+        let progress = self.progress.subscribe();
+        // It counts as a receiver before the caller looks at the progress so far.
+        fence(Ordering::SeqCst);
+        progress
+    }
+
+    /// Notifies those that wait for progress, after it was stored.
+    fn announce(&self) {
+        fence(Ordering::SeqCst);
+        if self.progress.receiver_count() > 0 {
+            self.progress.send_replace(());
         }
-        let unwritten = journal.rendered.saturating_sub(self.written_rendered.load(Ordering::Acquire));
-        self.is_settled(own.long_end) && (unwritten <= UNWRITTEN_BYTES_MAX || self.is_settled(own.end))
     }
 
     /// Whether the journal up to `end` is on the disk, and would be loaded from there.
@@ -262,7 +289,7 @@ impl Aof {
 
     /// Waits until the journal up to `end` is durable, or the log is turned off.
     pub async fn durable(&self, end: u64) {
-        let mut progress = self.progress.subscribe();
+        let mut progress = self.progress();
         while self.is_on() && !self.is_durable(end) {
             // It cannot fail: `self` owns the sender.
             let _ = progress.changed().await;
@@ -272,7 +299,7 @@ impl Aof {
     /// Waits until the journal up to `end` is on the disk and the reserved space is given back, or until a
     /// write fails. `call` wakes the writer thread. It may be called again after more changes.
     pub async fn finish(&self, end: u64, call: impl Fn()) {
-        let mut progress = self.progress.subscribe();
+        let mut progress = self.progress();
         self.has_ended.store(false, Ordering::Release);
         self.is_ending.store(true, Ordering::Release);
         call();
@@ -308,20 +335,27 @@ impl Aof {
         end <= self.written.load(Ordering::Acquire)
     }
 
-    /// Publishes the writer's progress. With `always`, replies may be sent up to `durable`, otherwise up to
-    /// `unless_always`.
-    fn publish(&self, is_written: bool, unless_always: u64, durable: u64, sync: &dyn Fn() -> Sync) {
+    /// Publishes the progress of writing, and with it up to where replies may be sent.
+    fn publish(&self, pen: &Pen, sync: &dyn Fn() -> Sync) {
         // The lock is held: a change of the parameter is either seen here, or comes later and calls
         // `tighten`.
         let state = self.state.lock();
-        let counts_seen = is_written && self.is_whole() && sync() == Sync::Always;
-        self.counts_seen.store(counts_seen, Ordering::Release);
-        let upto = if counts_seen { durable } else { unless_always };
+        let waits_for_sync = pen.output.is_some() && self.is_whole() && sync() == Sync::Always;
+        let upto = match () {
+            () if waits_for_sync => pen.durable,
+            () if pen.output.is_none() && !self.is_on() => u64::MAX,
+            // As in Redis: those whose changes could not be written get their replies, and the next writes
+            // are refused.
+            () if pen.is_stuck => u64::MAX,
+            () => pen.written,
+        };
+        self.waits_for_sync.store(waits_for_sync, Ordering::Release);
+        self.written.store(pen.written, Ordering::Release);
         let before = self.upto.swap(upto, Ordering::AcqRel);
-        let has_come_on = self.durable.swap(durable, Ordering::AcqRel) != durable;
+        let has_come_on = self.durable.swap(pen.durable, Ordering::AcqRel) != pen.durable;
         drop(state);
         if has_come_on || before != upto {
-            self.progress.send_replace(());
+            self.announce();
         }
     }
 
@@ -329,7 +363,7 @@ impl Aof {
     pub fn tighten(&self, sync: Sync) {
         let _state = self.state.lock();
         if sync == Sync::Always && self.is_on() && self.is_whole() {
-            self.counts_seen.store(true, Ordering::Release);
+            self.waits_for_sync.store(true, Ordering::Release);
             self.upto.store(self.durable.load(Ordering::Acquire), Ordering::Release);
         }
     }
@@ -424,7 +458,7 @@ impl Aof {
 
     /// Waits until the log is turned on.
     pub async fn turned_on(&self) {
-        let mut progress = self.progress.subscribe();
+        let mut progress = self.progress();
         while !self.is_on() {
             let _ = progress.changed().await;
         }
@@ -439,6 +473,10 @@ impl Aof {
             state.turns += 1;
             (state.failures, state.last_failed) = (0, None);
             self.is_whole.store(false, Ordering::Release);
+            if is_on {
+                // From the first record on, replies wait for it.
+                self.upto.store(self.written.load(Ordering::Acquire), Ordering::Release);
+            }
             self.progress.send_replace(());
         }
         is_new
@@ -456,7 +494,7 @@ impl Aof {
 
     /// Waits until the files hold all data, or the log is off.
     pub async fn became_whole(&self) {
-        let mut progress = self.progress.subscribe();
+        let mut progress = self.progress();
         while self.is_on() && !self.is_whole() {
             let _ = progress.changed().await;
         }
@@ -469,12 +507,6 @@ impl Aof {
         state.manifest = manifest;
         (state.older_bytes, state.base_bytes) = (older_bytes, base_bytes);
         self.is_whole.store(true, Ordering::Release);
-    }
-
-    /// Holds back all replies until the writer has begun.
-    pub fn expect_writer(&self) {
-        self.counts_seen.store(true, Ordering::Release);
-        self.upto.store(0, Ordering::Release);
     }
 
     /// Keeps the files that [`files`](Self::files) names from being deleted, while the result exists.
@@ -608,8 +640,8 @@ impl Aof {
             Rewrite::Since(_) => return false,
             Rewrite::Not => {}
         }
-        // While there is a gap, writes are refused.
-        let rests = if self.has_gap() { state.has_just_failed() } else { state.is_resting() };
+        let delay = state.delay(self.has_gap());
+        let rests = state.last_failed.is_some_and(|failed| failed.elapsed() < delay);
         if rests || !self.is_on() {
             return false;
         }
@@ -663,7 +695,7 @@ impl Aof {
             Rewritten::Failed => {
                 (state.failures, state.last_failed) = (state.failures + 1, Some(Instant::now()));
                 state.last_rewrite = Some((took, false));
-                let delay = delay_after(state.failures);
+                let delay = state.delay(self.has_gap());
                 if delay > RETRY_DELAY {
                     tracing::warn!(
                         "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in \
@@ -675,6 +707,11 @@ impl Aof {
             // As in Redis: a rewrite that was given up says nothing about the next one.
             Rewritten::Abandoned => {}
         }
+    }
+
+    /// Begins to count anew (CONFIG RESETSTAT).
+    pub fn reset_counts(&self) {
+        self.delayed_syncs.store(0, Ordering::Relaxed);
     }
 
     /// The facts that INFO shows.
@@ -697,6 +734,8 @@ impl Aof {
             rewrites: state.rewrites,
             failures: state.failures,
             is_well: !self.has_failed(),
+            is_syncing: self.is_syncing.load(Ordering::Relaxed),
+            delayed_syncs: self.delayed_syncs.load(Ordering::Relaxed),
             bytes: self.size(&state),
             base_bytes: state.base_bytes,
         }
@@ -712,6 +751,8 @@ mod tests {
         let minutes = |failures| delay_after(failures).as_secs() / 60;
         assert_eq!((1..=12).map(minutes).collect::<Vec<_>>(), [0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
         assert_eq!((minutes(u64::MAX), delay_after(2)), (60, RETRY_DELAY));
+        let state = State { failures: 9, ..State::default() };
+        assert_eq!((state.delay(false), state.delay(true)), (delay_after(9), RETRY_DELAY));
     }
 
     #[test]
@@ -742,33 +783,6 @@ mod tests {
         aof.rewritten(&place, Manifest::default(), 0, 0, aof.turns());
         aof.rewrite_ended(Rewritten::Well);
         assert!(is_ready());
-    }
-
-    #[test]
-    fn only_those_wait_whose_own_changes_are_unwritten() {
-        let aof = Aof::default();
-        aof.turn(true);
-        aof.is_whole.store(true, Ordering::Release);
-        let publish = |sync: Sync| aof.publish(true, UNWRITTEN_BYTES_MAX, 0, &|| sync);
-        publish(Sync::EverySecond);
-        let may_reply = |end: u64, rendered: u64, own: u64, long: u64| {
-            aof.is_settled(end)
-                || aof.is_own_settled(Reach { end, rendered }, Own { end: own, long_end: long })
-        };
-        const MUCH: u64 = 4 * UNWRITTEN_BYTES_MAX;
-        let cases = [
-            ("little is unwritten", UNWRITTEN_BYTES_MAX, UNWRITTEN_BYTES_MAX, UNWRITTEN_BYTES_MAX, 0, true),
-            ("another client has a large value", MUCH, 100, 0, 0, true),
-            ("and this one has logged something behind it", MUCH, 100, MUCH, 0, true),
-            ("the large value is its own", MUCH, 100, MUCH, MUCH, false),
-            ("others have logged much", MUCH, MUCH, 0, 0, true),
-            ("and this one has logged something behind it", MUCH, MUCH, MUCH, 0, false),
-        ];
-        for (what, end, rendered, own, long, expected) in cases {
-            assert_eq!(may_reply(end, rendered, own, long), expected, "{what}");
-        }
-        publish(Sync::Always);
-        assert!(!may_reply(100, 100, 0, 0), "it may have seen what is not durable");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -150,7 +149,7 @@ fn remove(model: &mut Model, wanted: &[u8], end: ListEnd, count_max: usize) -> u
 /// The requests that were logged since the last call.
 fn logged(keyspace: &Keyspace) -> Vec<Model> {
     let mut requests = Vec::new();
-    for piece in keyspace.journal().take(Some(Duration::ZERO)) {
+    for piece in keyspace.journal().taken() {
         let Piece::Records(bytes) = piece else { continue };
         let mut rest = &bytes[..];
         while !rest.is_empty() {

@@ -2,7 +2,6 @@
 //! logged is replayed on a copy, and every state is saved and loaded again.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -192,7 +191,7 @@ fn replay(copy: &Keyspace, log: &[u8]) {
 }
 
 fn logged(keyspace: &Keyspace) -> Vec<u8> {
-    let pieces = keyspace.journal().take(Some(Duration::ZERO)).into_iter();
+    let pieces = keyspace.journal().taken().into_iter();
     let records =
         pieces.filter_map(|piece| if let Piece::Records(bytes) = piece { Some(bytes) } else { None });
     records.flatten().collect()

@@ -185,6 +185,34 @@ fn a_sync_that_succeeds_after_a_failed_one_makes_nothing_durable() {
 }
 
 #[test]
+fn a_sync_that_takes_long_is_reported_and_replies_do_not_wait_for_it() {
+    let machine = Machine::new("slow");
+    let server = machine.start(&[&LOG[..], &["--appendfsync", "everysec"]].concat());
+    let mut client = server.client();
+    let held = machine.faults.write("hold-appendonly.aof.1.incr.aof", "");
+    client.line("INCR n").is(1);
+    wait_until("it is synced", || client.info("aof_pending_bio_fsync") == "1");
+    assert_eq!(client.info("aof_delayed_fsync"), "0");
+    let mut last = 1;
+    wait_until("it takes long", || {
+        last = client.line("INCR n").integer();
+        client.info("aof_delayed_fsync") != "0"
+    });
+    server.wait_for_output(
+        "Asynchronous AOF fsync is taking too long (disk is busy?). Writing the AOF buffer without waiting \
+         for fsync to complete, this may slow down Keyfast.",
+    );
+    assert_eq!(client.info("aof_last_write_status"), "ok");
+    client.line("CONFIG RESETSTAT").is_ok();
+    assert_eq!(client.info("aof_delayed_fsync"), "0");
+    // The process is killed, and the system goes on.
+    server.signal("KILL");
+    fs::remove_file(held).unwrap();
+    drop(server);
+    machine.work.serve(&LOG).client().line("GET n").is(last.to_string().as_str());
+}
+
+#[test]
 fn a_sync_that_fails_while_the_log_is_rewritten_is_not_forgotten_at_its_end() {
     let machine = Machine::new("rewriting");
     let server = machine.start(&[&LOG[..], &["--appendfsync", "everysec"]].concat());

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::transaction::Transaction;
-use crate::keyspace::transaction::following::journal::{Logged, LongKey, Unit};
+use crate::keyspace::transaction::following::journal::{LongKey, Unit};
 use crate::keyspace::transaction::following::records::{self, Replaced};
 use crate::resp::OwnedRequest;
 use crate::values::STRING_KIND;
@@ -279,14 +279,14 @@ impl Transaction<'_> {
 
 /// Logging the changes.
 impl Transaction<'_> {
-    /// Logs the changes, if there are any.
+    /// Logs the changes, if there are any. Returns the journal's offset that must be written before they are.
     #[inline(always)]
-    pub fn commit(&mut self) -> Option<Logged> {
+    pub fn commit(&mut self) -> Option<u64> {
         if self.left.get_mut().if_any().is_none() { None } else { self.log_changes() }
     }
 
     #[cold]
-    fn log_changes(&mut self) -> Option<Logged> {
+    fn log_changes(&mut self) -> Option<u64> {
         let mut changes = take(&mut self.left.get_mut().if_any()?.changes);
         changes.tidy();
         let has_sealed = !changes.sealed.is_empty();
@@ -294,7 +294,7 @@ impl Transaction<'_> {
         (count > 0).then(|| self.append(changes, count))
     }
 
-    fn append(&self, changes: Changes, count: usize) -> Logged {
+    fn append(&self, changes: Changes, count: usize) -> u64 {
         let journal = &self.keyspace().followers.journal;
         let only = match &*changes.keys {
             [changed] if count == 1 => Some((changed, self.entry_of(changed))),
@@ -304,13 +304,12 @@ impl Transaction<'_> {
         if let Some((changed, entry)) = only
             && is_brief(changed, entry)
         {
-            let end = journal.append(|out, current| {
+            return journal.append(|out, current| {
                 wrapped(is_unit, out, |out| {
                     records::select(out, current, changed.database);
                     self.log_key(out, changed, entry);
                 });
             });
-            return Logged { end, is_long: false };
         }
         let mut unit = Unit::beginning_in(journal.database());
         if is_unit {

@@ -5,22 +5,22 @@
 //! and `EXEC`, so that a replay applies all of them or none.
 //!
 //! One mutex protects the records. A transaction locks it while its shards are still locked, so the order of
-//! the records is the order of the changes. The log's writer [takes](Journal::take) all records at once and
-//! makes them durable.
+//! the records is the order of the changes. The thread that has the log's pen [takes](Journal::take_into) all
+//! records at once and writes them.
 //!
 //! All clients that write wait for this mutex, so nothing that takes long is done while it is locked. Only
 //! one short record is rendered there. Everything else is rendered into a [`Unit`] before, and moved in. A
 //! large value is not even rendered by its client: the unit has a copy that shares its nodes ([`LongKey`]),
-//! and the writer renders it piece by piece.
+//! and the log's thread renders it piece by piece.
 
 use std::io;
-use std::mem::take;
 use std::ops::DerefMut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::clock::system_s;
 use crate::keyspace::Keyspace;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::transaction::following::records;
@@ -39,10 +39,9 @@ pub struct Journal {
     pending: Mutex<Pending>,
     has_news: Condvar,
     has_call: Condvar,
-    /// The size of everything so far. A large value counts with its bytes in memory.
+    /// The size of everything so far. A large value counts with its bytes in memory. Offsets of the journal
+    /// are of this kind.
     end: AtomicU64,
-    /// The number of bytes of all rendered records so far, without the large values.
-    rendered: AtomicU64,
     /// The fencing number of the last holder of a lock.
     fencing: AtomicU64,
 }
@@ -50,54 +49,41 @@ pub struct Journal {
 #[derive(Debug, Default)]
 struct Pending {
     is_on: bool,
+    /// The first one may be an empty buffer for the next records.
     pieces: Vec<Piece>,
     /// Bytes of the records in them.
     bytes: usize,
     /// The database that a reader of the records so far has selected.
     database: Option<usize>,
-    /// The last fencing number that was appended to this part.
-    fencing: u64,
+    notes: Notes,
     /// The writer must wake up although there is nothing new.
     is_called: bool,
 }
 
-/// How far the journal has come, or a part of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
-    /// The size of everything, in bytes. A large value counts with its bytes in memory. Offsets of the
-    /// journal are of this kind.
-    pub end: u64,
-    /// Bytes of the rendered records alone, without the large values.
-    pub rendered: u64,
-}
-
-/// What a transaction has logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Logged {
-    /// The journal's offset that must be durable before the changes are.
-    pub end: u64,
-    /// Whether a large value is among them, which stays in memory until it is written.
-    pub is_long: bool,
+/// What annotations say that were appended.
+#[derive(Debug, Default)]
+struct Notes {
+    /// The last fencing number, in this part.
+    fencing: u64,
+    /// Whether times are noted (`aof-timestamp-enabled`).
+    has_times: bool,
+    /// The last time, in seconds since 1970.
+    time_s: u64,
 }
 
 /// What one client has logged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Own {
-    /// The journal's offset that must be durable before the changes of the client are.
+    /// The journal's offset that must be written before the changes of the client are.
     pub end: u64,
-    /// The same for its last large value.
-    pub long_end: u64,
 }
 
 impl Own {
     /// Logs the changes of a transaction of the client, if there are any.
     #[inline]
     pub fn commit(&mut self, tx: &mut Transaction<'_>) {
-        if let Some(logged) = tx.commit() {
-            self.end = logged.end;
-            if logged.is_long {
-                self.long_end = logged.end;
-            }
+        if let Some(end) = tx.commit() {
+            self.end = end;
         }
     }
 }
@@ -149,12 +135,12 @@ impl LongKey {
 }
 
 impl Piece {
-    /// What it adds to the journal.
-    pub fn reach(&self) -> Reach {
+    /// How much it adds to the journal.
+    pub fn size(&self) -> u64 {
         match self {
-            Piece::Records(bytes) => Reach { end: bytes.len() as u64, rendered: bytes.len() as u64 },
-            Piece::Long(key) => Reach { end: key.bytes() as u64, rendered: 0 },
-            Piece::Cut | Piece::End => Reach::default(),
+            Piece::Records(bytes) => bytes.len() as u64,
+            Piece::Long(key) => key.bytes() as u64,
+            Piece::Cut | Piece::End => 0,
         }
     }
 }
@@ -257,28 +243,37 @@ impl Journal {
         self.has_news.notify_one();
     }
 
-    /// Takes the pieces so far. If there are none, waits for the first one, for at most `patience`, or until
-    /// [`call`](Self::call).
-    pub fn take(&self, patience: Option<Duration>) -> Vec<Piece> {
+    /// Moves the pieces so far into `taken`, which is empty, or has an empty buffer for the records to come.
+    pub fn take_into(&self, taken: &mut Vec<Piece>) {
         let mut pending = self.pending.lock();
-        let is_idle = |pending: &mut Pending| pending.pieces.is_empty() && !pending.is_called;
+        pending.bytes = 0;
+        std::mem::swap(&mut pending.pieces, taken);
+    }
+
+    /// The pieces so far.
+    #[cfg(test)]
+    pub fn taken(&self) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        self.take_into(&mut pieces);
+        pieces
+    }
+
+    /// Waits for a piece, for at most `patience`. Then `rest`s, so that changes need not wake the log's
+    /// thread each time. A [`call`](Self::call) ends both.
+    pub fn wait(&self, patience: Option<Duration>, rest: Duration) {
+        let mut pending = self.pending.lock();
+        let is_idle = |pending: &mut Pending| !pending.is_called && !pending.has_pieces();
         match patience {
             Some(patience) => drop(self.has_news.wait_while_for(&mut pending, is_idle, patience)),
             None => self.has_news.wait_while(&mut pending, is_idle),
         }
+        if pending.has_pieces() {
+            self.has_call.wait_while_for(&mut pending, |pending| !pending.is_called, rest);
+        }
         pending.is_called = false;
-        pending.bytes = 0;
-        take(&mut pending.pieces)
     }
 
-    /// Waits for this time, or until [`call`](Self::call). Records do not end the wait, so changes need not
-    /// wake the writer each time.
-    pub fn rest(&self, time: Duration) {
-        let mut pending = self.pending.lock();
-        self.has_call.wait_while_for(&mut pending, |pending| !pending.is_called, time);
-    }
-
-    /// Wakes the writer from [`take`](Self::take) or [`rest`](Self::rest).
+    /// Wakes the log's thread.
     pub fn call(&self) {
         self.pending.lock().is_called = true;
         self.has_news.notify_one();
@@ -289,11 +284,6 @@ impl Journal {
     #[inline]
     pub fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
-    }
-
-    /// How far it has come.
-    pub fn reach(&self) -> Reach {
-        Reach { end: self.end(), rendered: self.rendered.load(Ordering::Acquire) }
     }
 
     /// Whether changes are logged.
@@ -312,6 +302,11 @@ impl Journal {
         self.pending.lock().database
     }
 
+    /// Notes a time before the first record of each second, or no longer.
+    pub fn note_times(&self, has_times: bool) {
+        self.pending.lock().notes.has_times = has_times;
+    }
+
     /// Notes the fencing number of the last holder of a lock. The next record comes with it, as an
     /// annotation, which other readers of the log ignore.
     pub fn note_fencing(&self, number: u64) {
@@ -325,38 +320,34 @@ impl Journal {
         if !pending.is_on {
             return self.end();
         }
-        let Pending { pieces, bytes: pending_bytes, database, fencing, .. } = &mut *pending;
+        let Pending { pieces, bytes: pending_bytes, database, notes, .. } = &mut *pending;
         let bytes = records_of(pieces, 0);
         let before = bytes.len();
-        self.annotate(fencing, bytes);
+        self.annotate(notes, bytes);
         write(bytes, database);
         let written = bytes.len() - before;
         *pending_bytes += written;
-        self.advance(Reach { end: written as u64, rendered: written as u64 })
+        self.advance(written as u64)
     }
 
     /// Appends a unit, if there is a log. Returns the offset behind it.
-    pub(in crate::keyspace) fn append_unit(&self, unit: Unit) -> Logged {
-        let sum = |sum: Reach, piece: &Piece| {
-            let Reach { end, rendered } = piece.reach();
-            Reach { end: sum.end + end, rendered: sum.rendered + rendered }
-        };
-        let mut reach = unit.pieces.iter().fold(Reach::default(), sum);
-        let is_long = reach.end > reach.rendered;
+    pub(in crate::keyspace) fn append_unit(&self, unit: Unit) -> u64 {
+        let is_rendered = |piece: &&Piece| matches!(piece, Piece::Records(_));
+        let size: u64 = unit.pieces.iter().map(Piece::size).sum();
+        let rendered: u64 = unit.pieces.iter().filter(is_rendered).map(Piece::size).sum();
         let mut pending = self.pending.lock();
         if !pending.is_on {
-            return Logged { end: self.end(), is_long: false };
+            return self.end();
         }
-        let Pending { pieces, bytes: pending_bytes, database, fencing, .. } = &mut *pending;
+        let Pending { pieces, bytes: pending_bytes, database, notes, .. } = &mut *pending;
         let bytes = records_of(pieces, COPIED_BYTES_MAX);
         let before = bytes.len();
-        self.annotate(fencing, bytes);
+        self.annotate(notes, bytes);
         // Other transactions may have selected another database meanwhile.
         if let Some(begins_in) = unit.begins_in {
             records::select(bytes, database, begins_in);
         }
-        let added = (bytes.len() - before) as u64;
-        reach = Reach { end: reach.end + added, rendered: reach.rendered + added };
+        let added = bytes.len() - before;
         *database = unit.database.or(*database);
         for piece in unit.pieces {
             match piece {
@@ -364,34 +355,44 @@ impl Journal {
                 piece => pieces.push(piece),
             }
         }
-        *pending_bytes += reach.rendered as usize;
-        Logged { end: self.advance(reach), is_long }
+        *pending_bytes += rendered as usize + added;
+        self.advance(size + added as u64)
     }
 
-    /// Writes the fencing number, if it is new.
+    /// Writes the time, if that is wanted, and the fencing number, if they are new.
     #[inline]
-    fn annotate(&self, annotated: &mut u64, bytes: &mut Vec<u8>) {
+    fn annotate(&self, notes: &mut Notes, bytes: &mut Vec<u8>) {
+        if notes.has_times {
+            let now_s = system_s();
+            if now_s > notes.time_s {
+                notes.time_s = now_s;
+                records::time(bytes, now_s);
+            }
+        }
         let fencing = self.fencing.load(Ordering::Relaxed);
-        if fencing > *annotated {
-            *annotated = fencing;
+        if fencing > notes.fencing {
+            notes.fencing = fencing;
             records::fencing(bytes, fencing);
         }
     }
 
     /// Notes that something was appended, and returns the new end. The caller has locked the records.
     #[inline]
-    fn advance(&self, by: Reach) -> u64 {
-        self.rendered.fetch_add(by.rendered, Ordering::Relaxed);
-        let end = self.end.fetch_add(by.end, Ordering::Release) + by.end;
+    fn advance(&self, by: u64) -> u64 {
+        let end = self.end.fetch_add(by, Ordering::Release) + by;
         self.has_news.notify_one();
         end
     }
 }
 
 impl Pending {
+    fn has_pieces(&self) -> bool {
+        self.pieces.iter().any(|piece| !matches!(piece, Piece::Records(bytes) if bytes.is_empty()))
+    }
+
     fn cut(&mut self) {
         self.pieces.push(Piece::Cut);
-        (self.database, self.fencing) = (None, 0);
+        (self.database, self.notes.fencing) = (None, 0);
     }
 }
 
@@ -421,7 +422,7 @@ pub(in crate::keyspace) mod tests {
     /// The requests that were logged since the last call, one a line.
     pub(in crate::keyspace) fn taken(keyspace: &Keyspace) -> Vec<String> {
         let mut lines = Vec::new();
-        for piece in keyspace.journal().take(Some(Duration::ZERO)) {
+        for piece in keyspace.journal().taken() {
             match piece {
                 Piece::Records(bytes) => lines.extend(lines_of(bytes)),
                 Piece::Long(key) => {
@@ -475,7 +476,7 @@ pub(in crate::keyspace) mod tests {
         assert_eq!(taken(&keyspace), ["SELECT 2", &format!("SET k w PXAT {later_ms}")]);
         let mut tx = keyspace.begin(2, b"k").unwrap();
         tx.set_expiry(b"k", Some(later_ms + 1));
-        assert_eq!(tx.commit(), Some(Logged { end: keyspace.journal().end(), is_long: false }));
+        assert_eq!(tx.commit(), Some(keyspace.journal().end()));
         tx.set_expiry(b"k", None);
         tx.commit();
         drop(tx);
@@ -506,14 +507,14 @@ pub(in crate::keyspace) mod tests {
     fn a_large_value_is_rendered_by_the_writer_as_it_was_when_it_was_logged() {
         let keyspace = logged();
         let long = "v".repeat(LongKey::BYTES_MIN);
-        let before = keyspace.journal().reach();
+        let before = keyspace.journal().end();
         let mut tx = keyspace.begin(0, b"k").unwrap();
         tx.put(b"k", long.as_bytes(), Expiry::Never);
         let logged = tx.commit().unwrap();
         drop(tx);
-        let reach = keyspace.journal().reach();
-        assert!(logged.is_long && logged.end == reach.end && reach.end > before.end + long.len() as u64);
-        assert!(reach.rendered - before.rendered < 100 && keyspace.journal().pending_bytes() < 100);
+        let end = keyspace.journal().end();
+        assert!(logged == end && end > before + long.len() as u64);
+        assert!(keyspace.journal().pending_bytes() < 100);
         act(&keyspace, 0, |tx| {
             tx.change_part(b"k", long.len(), |part| part.bytes_mut(0..1)[0] = b'x').unwrap();
         });
@@ -561,10 +562,9 @@ pub(in crate::keyspace) mod tests {
             act(&keyspace, 0, |tx| tx.put(b"k", value.as_bytes(), Expiry::Never));
             act(&keyspace, 0, |tx| tx.put(b"k", b"short", Expiry::Never));
         }
-        let pieces = keyspace.journal().take(Some(Duration::ZERO));
-        let bytes = |piece: &Piece| piece.reach().rendered as usize;
-        assert!(pieces.len() > 3 && pieces.iter().all(|piece| bytes(piece) <= PIECE_BYTES));
-        assert_eq!(keyspace.journal().end(), pieces.iter().map(|piece| bytes(piece) as u64).sum::<u64>());
+        let pieces = keyspace.journal().taken();
+        assert!(pieces.len() > 3 && pieces.iter().all(|piece| piece.size() <= PIECE_BYTES as u64));
+        assert_eq!(keyspace.journal().end(), pieces.iter().map(Piece::size).sum::<u64>());
     }
 
     #[test]
@@ -574,7 +574,7 @@ pub(in crate::keyspace) mod tests {
         for value in [b"1", b"2"] {
             act(&keyspace, 0, |tx| tx.put(b"k", value, Expiry::Never));
         }
-        let pieces = keyspace.journal().take(Some(Duration::ZERO));
+        let pieces = keyspace.journal().taken();
         let [Piece::Records(bytes)] = &pieces[..] else { panic!("{pieces:?}") };
         let expected = "#KEYFAST-FENCING:7\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
         assert!(bytes.starts_with(expected.as_bytes()));

@@ -28,6 +28,13 @@ pub(crate) fn select(out: &mut Vec<u8>, current: &mut Option<usize>, database: u
     }
 }
 
+/// Appends the annotation of a time, in seconds since 1970. By it redis-check-aof cuts off what came later.
+pub(crate) fn time(out: &mut Vec<u8>, time_s: u64) {
+    out.extend_from_slice(b"#TS:");
+    out.extend_from_slice(number(time_s, &mut itoa::Buffer::new()));
+    out.extend_from_slice(b"\r\n");
+}
+
 /// The beginning of the annotation with the fencing number of the last holder of a lock.
 pub(crate) const FENCING: &[u8] = b"#KEYFAST-FENCING:";
 
