@@ -94,13 +94,15 @@ fn save(server: &Server) -> Result<(), String> {
     }
 }
 
-/// Throughput and processor time of SET where all is logged.
+/// Throughput and processor time of commands that write where all is logged. What waits for the disk waits
+/// for it alike.
 pub(crate) fn compare_durability(
     options: &Options,
     programs: &[Program],
     report: &mut Report,
 ) -> Result<(), String> {
-    for policy in ["always", "everysec"] {
+    for (policy, verbs) in [("always", &[Verb::Set][..]), ("everysec", &[Verb::Set, Verb::Incr, Verb::HSet])]
+    {
         let scratches = programs.iter().map(|_| Scratch::new()).collect::<Result<Vec<_>, _>>()?;
         let logging: Vec<Program> = programs
             .iter()
@@ -116,17 +118,19 @@ pub(crate) fn compare_durability(
             })
             .collect();
         let servers = start_all(options, &logging)?;
-        for depth in &options.depths {
+        for (depth, verb) in
+            options.depths.iter().flat_map(|depth| verbs.iter().map(move |verb| (depth, verb)))
+        {
             let mut figures = vec![Vec::new(); servers.len()];
             for _ in 0..options.rounds {
                 for (server, figures) in servers.iter().zip(&mut figures) {
-                    figures.push(measure(options, server, Verb::Set, *depth)?);
+                    figures.push(measure(options, server, *verb, *depth)?);
                 }
             }
             let of = |figure: fn(&Figures) -> f64| {
                 figures.iter().map(|rounds| median(rounds.iter().map(figure).collect())).collect()
             };
-            let what = format!("SET at depth {depth}, appendfsync {policy}");
+            let what = format!("{} at depth {depth}, appendfsync {policy}", verb.name());
             report.add_rate(&what, "1,000 commands per second", of(|figures| figures.thousands_per_second));
             report.add("", "CPU µs per command", of(|figures| figures.cpu_us));
         }

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy)]
 pub(crate) enum Verb {
     Set,
+    Incr,
+    /// One field of a small hash.
+    HSet,
     Get,
     SetNx,
     /// The release of a lock, as the documents write it: a script that compares and deletes.
@@ -20,6 +23,8 @@ impl Verb {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Verb::Set => "SET",
+            Verb::Incr => "INCR",
+            Verb::HSet => "HSET",
             Verb::Get => "GET",
             Verb::SetNx => "SETNX",
             Verb::Release => "EVALSHA of a release",
@@ -32,6 +37,9 @@ impl Verb {
 pub(crate) const RELEASE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] \
                                   then return redis.call('del',KEYS[1]) else return 0 end";
 const RELEASE_DIGEST: &str = "ae3671744a5dbb24ea37ef607b8b10ac7856d43e";
+
+/// Fields of a hash.
+const FIELDS: usize = 20;
 
 /// Requests in one batch while filling.
 const FILL_DEPTH: usize = 100;
@@ -145,7 +153,7 @@ impl Load {
                         Verb::Release => (self.released + 1) % self.keys,
                         // A client has a few locks of its own.
                         Verb::Lock => 100 * number + connection.turns / 2 % 100,
-                        Verb::Set | Verb::Get => self.random.below(self.keys),
+                        Verb::Set | Verb::Incr | Verb::HSet | Verb::Get => self.random.below(self.keys),
                     };
                     self.released += usize::from(matches!(verb, Verb::Release));
                     connection.ask(verb, key, &self.value, &self.expiry);
@@ -221,6 +229,13 @@ impl Connection {
         let length = value.len();
         let parts = if expiry.is_empty() { 3 } else { 5 };
         let written = match verb {
+            Verb::Incr => write!(self.requests, "*2\r\n$4\r\nINCR\r\n$16\r\nnum:{key:012}\r\n"),
+            Verb::HSet => write!(
+                self.requests,
+                "*4\r\n$4\r\nHSET\r\n$16\r\nmap:{:012}\r\n$4\r\nf{:03}\r\n${length}\r\n{value}\r\n",
+                key / FIELDS,
+                key % FIELDS
+            ),
             Verb::Get => write!(self.requests, "*2\r\n$3\r\nGET\r\n$16\r\nkey:{key:012}\r\n"),
             Verb::SetNx => {
                 write!(self.requests, "*3\r\n$5\r\nSETNX\r\n$16\r\nkey:{key:012}\r\n${length}\r\n{value}\r\n")
