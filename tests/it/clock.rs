@@ -663,7 +663,7 @@ fn a_log_that_goes_on_under_a_turned_clock_is_warned_of_once() {
 
 #[test]
 fn each_turn_of_the_clock_leaves_a_line_and_info_says_where_the_clock_is() {
-    let mut server = server();
+    let server = server();
     let mut client = server.client();
     let mut state = move |line: &str| {
         client.line(line).is_ok();

@@ -166,7 +166,7 @@ fn the_scripts_read_the_documents() {
 /// the document names.
 struct Stage {
     folder: Folder,
-    server: Server,
+    _server: Server,
     metrics_port: u16,
 }
 
@@ -193,7 +193,7 @@ impl Stage {
             let made = Command::new("chmod").arg("700").arg(&file).status();
             assert!(made.expect("chmod runs").success());
         }
-        Stage { folder, server, metrics_port }
+        Stage { folder, _server: server, metrics_port }
     }
 
     /// What a command prints, with lines for its input.
