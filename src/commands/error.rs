@@ -71,9 +71,9 @@ impl Error {
     pub const NOT_AUTHENTICATED: Error = Error::fixed("NOAUTH Authentication required.");
     /// HELLO of such a client.
     pub const HELLO_NOT_AUTHENTICATED: Error = Error::fixed(
-        "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH \
-         <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
-         the same time",
+        "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
+         AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
+         version at the same time",
     );
     /// AUTH that failed.
     pub const WRONG_PASSWORD: Error =
@@ -112,14 +112,35 @@ impl Error {
         Error(Cow::Owned(text))
     }
 
-    /// A text that quotes bytes of the client between two known parts.
+    /// A text that quotes bytes of the client between two known parts, as C prints them: they end with their
+    /// first NUL.
     pub fn quoting(before: &str, bytes: &[u8], after: &str) -> Error {
+        let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         Error(Cow::Owned([before.as_bytes(), bytes, after.as_bytes()].concat()))
     }
 
     /// A request that is too short or too long for its command.
     pub fn wrong_arity(command: &str) -> Error {
         Error::text(format!("ERR wrong number of arguments for '{command}' command"))
+    }
+
+    /// A request with arguments that its subcommand does not take, although the arity allows them. Quotes at
+    /// most 128 bytes, as Redis does.
+    pub fn wrong_subcommand(request: Request<'_>) -> Error {
+        const QUOTED_BYTES_MAX: usize = 128;
+        let (name, subcommand) = (request.name().to_ascii_uppercase(), request.at(1));
+        let after = format!("'. Try {} HELP.", String::from_utf8_lossy(&name));
+        let before = "ERR unknown subcommand or wrong number of arguments for '";
+        Error::quoting(before, &subcommand[..subcommand.len().min(QUOTED_BYTES_MAX)], &after)
+    }
+
+    /// Checks that a request is not longer than its subcommand allows, although its arity does.
+    ///
+    /// # Errors
+    ///
+    /// [`wrong_subcommand`](Self::wrong_subcommand)
+    pub fn check_longest(request: Request<'_>, longest: usize) -> Result<(), Error> {
+        if request.len() > longest { Err(Error::wrong_subcommand(request)) } else { Ok(()) }
     }
 
     /// An expiry that is not in the future, or too far in it.

@@ -319,10 +319,7 @@ fn list_channels(
     request: Request<'_>,
     reply: Reply<'_>,
 ) -> Result {
-    if request.len() > 3 {
-        let name = if kind == ChannelKind::Shard { "pubsub|shardchannels" } else { "pubsub|channels" };
-        return Err(Error::wrong_arity(name));
-    }
+    Error::check_longest(request, 3)?;
     let names = context.instance.pubsub.names(kind, request.get(2));
     Ok(reply.array_of(names.iter(), |name, reply| reply.bulk(name)))
 }

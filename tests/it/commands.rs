@@ -223,3 +223,36 @@ fn a_command_of_a_module_is_named_in_the_log_once() {
     assert_eq!(log.matches("JSON.SET,").count(), 1);
     assert_eq!(log.matches("A client asks for").count(), 64);
 }
+
+/// Subcommands of Redis that Keyfast does not have: they concern clusters.
+const ABSENT: [&str; 4] =
+    ["cluster|migration", "cluster|myshardid", "cluster|slot-stats", "cluster|syncslots"];
+
+marked!(also_redis: each_subcommand_takes_as_many_arguments_as_in_redis);
+/// `arities.txt` was observed: a subcommand, and what it replies to none, one, … five arguments: `w` that
+/// their number is wrong, `u` that the subcommand is unknown or the number wrong, `.` anything else.
+fn each_subcommand_takes_as_many_arguments_as_in_redis() {
+    let server = Server::start();
+    for line in include_str!("arities.txt").lines() {
+        let (name, observed) = line.split_once(' ').expect("a name and letters");
+        if !is_redis() && ABSENT.contains(&name) {
+            continue;
+        }
+        let (command, subcommand) = name.split_once('|').expect("a subcommand");
+        let [command, subcommand] = [command, subcommand].map(str::to_ascii_uppercase);
+        let wrong = format!("ERR wrong number of arguments for '{name}' command");
+        let before = "ERR unknown subcommand or wrong number of arguments for";
+        let unknown = format!("{before} '{subcommand}'. Try {command} HELP.");
+        let letter = |arguments: usize| {
+            let words = [command.as_str(), subcommand.as_str()];
+            // A client of its own: the command may change what the connection is.
+            let mut client = server.client();
+            match client.cmd(words.into_iter().chain(["a"; 5].into_iter().take(arguments))).reply() {
+                Reply::Error(text) if text == wrong => 'w',
+                Reply::Error(text) if text == unknown => 'u',
+                _ => '.',
+            }
+        };
+        assert_eq!((0..observed.len()).map(letter).collect::<String>(), observed, "{name}");
+    }
+}

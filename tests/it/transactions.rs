@@ -395,3 +395,15 @@ fn total(client: &mut Client) -> i64 {
         })
         .sum()
 }
+
+marked!(also_redis: a_client_cannot_become_a_monitor_within_a_transaction);
+fn a_client_cannot_become_a_monitor_within_a_transaction() {
+    let mut client = Server::start().into_client();
+    client.line("MULTI").is_ok();
+    client.line("MONITOR").is_simple("QUEUED");
+    client.line("PING").is_simple("QUEUED");
+    let replies = client.line("EXEC").items();
+    let error = "ERR MONITOR isn't allowed for DENY BLOCKING client".to_owned();
+    assert_eq!(replies, [Reply::Error(error), Reply::Simple("PONG".to_owned())]);
+    client.line("GET k").is_nil();
+}

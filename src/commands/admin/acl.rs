@@ -251,7 +251,7 @@ fn cat(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     let Some(category) = request.get(2) else {
         return Ok(reply.array_of(Categories::NAMES.iter(), |name, reply| reply.bulk(&name.as_bytes()[1..])));
     };
-    check_length(request, 3)?;
+    Error::check_longest(request, 3)?;
     let catalog = context.instance.users.catalog();
     let Some(names) = catalog.names_of_category(category) else {
         const QUOTED_BYTES_MAX: usize = 128;
@@ -260,15 +260,6 @@ fn cat(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     };
     let names: Vec<_> = names.collect();
     Ok(reply.array_of(names.into_iter(), |name, reply| reply.bulk(name.as_bytes())))
-}
-
-/// The arity says only how many arguments there are at least.
-fn check_length(request: Request<'_>, length_max: usize) -> Result<()> {
-    if request.len() <= length_max {
-        return Ok(());
-    }
-    let before = "ERR unknown subcommand or wrong number of arguments for '";
-    Err(Error::quoting(before, request.at(1), "'. Try ACL HELP."))
 }
 
 const ACL_GENPASS: Command = Command {
@@ -290,7 +281,7 @@ const ACL_GENPASS: Command = Command {
 fn generate_password(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
     const BITS: i64 = 256;
     const BITS_MAX: i64 = 4096;
-    check_length(request, 3)?;
+    Error::check_longest(request, 3)?;
     let bits = request.get(2).map_or(Ok(BITS), args::integer)?;
     if !(1..=BITS_MAX).contains(&bits) {
         return Err(Error::text(format!(
@@ -324,7 +315,7 @@ const ACL_LOG: Command = Command {
 
 fn log(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     const COUNT: i64 = 10;
-    check_length(request, 3)?;
+    Error::check_longest(request, 3)?;
     let instance = context.instance;
     let count = match request.get(2) {
         None => COUNT,

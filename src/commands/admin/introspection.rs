@@ -8,7 +8,7 @@ use crate::resp::{Reply, Request, Sent, tree};
 
 use crate::commands::args::is_word;
 use crate::commands::error::Error;
-use crate::commands::facts::lookup::{callable, find, find_full};
+use crate::commands::facts::lookup::{callable, find, find_full, resolve};
 use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySearch, KeySpec,
     Keyword, Result, Run, Secrets,
@@ -343,9 +343,8 @@ fn get_keys_and_flags(context: &mut Context<'_, '_>, request: Request<'_>, reply
 }
 
 fn keys_of<'a>(names: &NameTable, request: Request<'a>) -> Result<Vec<(&'a [u8], KeyFlags)>> {
-    let registered = find(names, request.name()).ok_or(Error::fixed("ERR Invalid command specified"))?;
-    let subcommand = request.get(1).and_then(|name| registered.subcommand(name));
-    let command = subcommand.unwrap_or(registered).command;
+    let found = find(names, request.name()).and_then(|found| resolve(found, request).ok());
+    let command = found.ok_or(Error::fixed("ERR Invalid command specified"))?.command;
     if command.keys.is_empty() {
         return Err(Error::fixed("ERR The command has no key arguments"));
     }

@@ -42,15 +42,12 @@ const MEMORY_USAGE: Command = Command {
 };
 
 fn usage(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    match (request.get(3), request.len()) {
-        (None, _) => {}
-        // A string is not sampled.
-        (Some(option), 5) if is_word(option, "samples") => {
-            if args::integer(request.at(4))? < 0 {
-                return Err(Error::SYNTAX);
-            }
+    // A string is not sampled. As in Redis, the option may be repeated.
+    for at in (3..request.len()).step_by(2) {
+        let samples = request.get(at + 1).filter(|_| is_word(request.at(at), "samples"));
+        if args::integer(samples.ok_or(Error::SYNTAX)?)? < 0 {
+            return Err(Error::SYNTAX);
         }
-        _ => return Err(Error::SYNTAX),
     }
     match tx.facts(request.at(2)) {
         Some(facts) => Ok(reply.count(facts.bytes_taken())),

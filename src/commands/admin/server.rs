@@ -193,6 +193,9 @@ const MONITOR: Command = Command {
 };
 
 fn monitor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
+    if context.session.may_not_wait {
+        return Err(Error::fixed("ERR MONITOR isn't allowed for DENY BLOCKING client"));
+    }
     context.instance.clients.add_monitor(Arc::clone(&context.session.client));
     Ok(reply.ok())
 }

@@ -49,6 +49,7 @@ const SLOWLOG_GET: Command = Command {
 
 fn slowlog_get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     const COUNT: &[u8] = b"10";
+    Error::check_longest(request, 3)?;
     list(&context.instance.statistics.command_logs.slow, request.get(2).unwrap_or(COUNT), reply)
 }
 

@@ -134,6 +134,7 @@ pub(in crate::commands) const CLIENT_PAUSE: Command = Command {
 };
 
 fn pause(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    Error::check_longest(request, 4)?;
     let paused = match request.get(3) {
         None => Paused::All,
         Some(mode) if is_word(mode, "all") => Paused::All,
@@ -182,11 +183,7 @@ pub(in crate::commands) const CLIENT_UNBLOCK: Command = Command {
 };
 
 fn unblock(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    const ARGUMENTS_MAX: usize = 4;
-    if request.len() > ARGUMENTS_MAX {
-        let before = "ERR unknown subcommand or wrong number of arguments for '";
-        return Err(Error::quoting(before, request.at(1), "'. Try CLIENT HELP."));
-    }
+    Error::check_longest(request, 4)?;
     let how = match request.get(3) {
         None => Waiting::TimedOut,
         Some(reason) if is_word(reason, "timeout") => Waiting::TimedOut,

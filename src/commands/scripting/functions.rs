@@ -241,7 +241,7 @@ const FUNCTION_FLUSH: Command = Command {
 };
 
 fn flush(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    check_longest(request, 3)?;
+    Error::check_longest(request, 3)?;
     if !request.from(2).all(|mode| is_word(mode, "async") || is_word(mode, "sync")) {
         return Err(Error::fixed("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
@@ -249,15 +249,6 @@ fn flush(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
     context.instance.persistence.note_change();
     context.tx.note_request(&[b"FUNCTION", b"FLUSH"]);
     Ok(reply.ok())
-}
-
-/// A request that is longer than its subcommand allows, although its arity does.
-fn check_longest(request: Request<'_>, longest: usize) -> Result<()> {
-    if request.len() <= longest {
-        return Ok(());
-    }
-    let before = "ERR unknown subcommand or wrong number of arguments for '";
-    Err(Error::quoting(before, request.at(1), "'. Try FUNCTION HELP."))
 }
 
 const FUNCTION_LIST: Command = Command {
@@ -380,7 +371,7 @@ const FUNCTION_RESTORE: Command = Command {
 };
 
 fn restore(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    check_longest(request, 4)?;
+    Error::check_longest(request, 4)?;
     let policy = match request.get(3) {
         None => Policy::Append,
         Some(word) if is_word(word, "append") => Policy::Append,

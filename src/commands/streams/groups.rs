@@ -8,7 +8,7 @@ use crate::values::tree::Ledger;
 use crate::values::tree::ledger::{EntryId, Group as ConsumerGroup};
 
 use super::options::logged_count;
-use super::{ids, no_group, wrong_subcommand};
+use super::{ids, no_group};
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
@@ -98,7 +98,7 @@ impl Options {
                 };
                 at += 2;
             } else {
-                return Err(wrong_subcommand("xgroup", request.at(1)));
+                return Err(Error::wrong_subcommand(request));
             }
         }
         Ok(options)
@@ -137,7 +137,7 @@ fn create(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
         return Err(NO_KEY);
     }
     if request.len() > ARGUMENTS_MAX {
-        return Err(wrong_subcommand("xgroup", request.at(1)));
+        return Err(Error::wrong_subcommand(request));
     }
     let id = id_or_last(request.at(4), stream)?;
     let read = options.read_of(stream.map_or(0, |stream| stream.entries_added));
@@ -193,7 +193,7 @@ fn setid(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
     let options = Options::parse(tx, request, false)?;
     check_group(tx, request)?;
     if !matches!(request.len(), 5 | 7) {
-        return Err(wrong_subcommand("xgroup", request.at(1)));
+        return Err(Error::wrong_subcommand(request));
     }
     let key = request.at(2);
     let read = options.read_of(tx.peek::<Stream>(key)?.map_or(0, |stream| stream.entries_added));

@@ -9,7 +9,7 @@ use crate::values::tree::Ledger;
 use crate::values::tree::ledger::{Consumer, Entry, EntryId, Group as ConsumerGroup, Producers};
 
 use super::budget::Budget;
-use super::{EntryWriter, no_group, wrong_subcommand};
+use super::{EntryWriter, no_group};
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Arity, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
@@ -177,7 +177,7 @@ fn describe(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     const COUNT: usize = 10;
     let stream = stream(tx, request)?;
     let (first, now_ms) = (stream.first().map(|first| first.id), tx.now_ms());
-    let wrong = || wrong_subcommand("xinfo", request.at(1));
+    let wrong = || Error::wrong_subcommand(request);
     let count = match (request.get(3), request.get(4), request.get(5)) {
         (None, ..) => None,
         _ if !matches!(request.len(), 4 | 6) => return Err(wrong()),

@@ -126,11 +126,3 @@ fn no_group(key: &[u8], group: &[u8]) -> Error {
         [b"NOGROUP No such consumer group '", printed(group), b"' for key name '", printed(key), b"'"];
     Error::bytes(parts.concat())
 }
-
-/// Options of a subcommand that make no sense.
-fn wrong_subcommand(command: &str, subcommand: &[u8]) -> Error {
-    const QUOTED_BYTES_MAX: usize = 128;
-    let quoted = printed(&subcommand[..subcommand.len().min(QUOTED_BYTES_MAX)]);
-    let before = "ERR unknown subcommand or wrong number of arguments for '";
-    Error::quoting(before, quoted, &format!("'. Try {} HELP.", command.to_ascii_uppercase()))
-}

@@ -112,16 +112,12 @@ fn debug(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
         _ if is_word(name, "reload") => reload(context, request, reply),
         2 if is_word(name, "loadaof") => load_aof(context, reply),
         3 if is_word(name, "protocol") => show_type(request, reply),
-        3 if is_word(name, "error") => Err(Error::quoting("", request.at(2), "")),
+        3 if is_word(name, "error") => Err(Error::bytes(request.at(2).to_vec())),
         3 if is_word(name, "log") => {
             tracing::warn!("DEBUG LOG: {}", request.at(2).escape_ascii());
             Ok(reply.ok())
         }
-        _ => Err(Error::quoting(
-            "ERR unknown subcommand or wrong number of arguments for '",
-            &name[..name.len().min(128)],
-            "'. Try DEBUG HELP.",
-        )),
+        _ => Err(Error::wrong_subcommand(request)),
     }
 }
 
