@@ -427,6 +427,8 @@ impl Instance {
         for facts in types::ALL {
             self.keyspace.limits().set(facts.kind, (facts.limit)(&parameter));
         }
+        let producers = [&self.config.stream_idmp_duration, &self.config.stream_idmp_maxsize];
+        self.keyspace.limits().set_of_producers(producers.map(|limit| limit.size() as u64));
     }
 }
 

@@ -16,14 +16,14 @@ const ONE_VALUE: &str = "
     active-defrag-cycle-us availability-zone cluster-announce-client-ipv4 cluster-announce-client-ipv6
     cluster-announce-client-port cluster-announce-client-tls-port cluster-blacklist-ttl
     cluster-databases cluster-enabled cluster-manual-failover-timeout cluster-ping-interval
-    cluster-slot-migration-log-max-len cluster-slot-stats-enabled debug-assert-enabled
+    cluster-slot-migration-log-max-len debug-assert-enabled
     dual-channel-replication-enabled enable-debug-assert events-per-io-thread
     extended-redis-compatibility hash-seed import-mode io-threads-always-active io-threads-do-reads
-    list-max-ziplist-entries list-max-ziplist-value locale-collate log-timestamp-format
+    list-max-ziplist-entries list-max-ziplist-value log-timestamp-format
     lua-enable-deprecated-api lua-enable-insecure-api lua-replicate-commands
     min-io-threads-avoid-copy-reply min-io-threads-value-prefetch-off min-string-size-avoid-copy-reply
     mptcp prefetch-batch-max-size primaryauth primaryuser rdb-version-check rdma-completion-vector
-    rdma-port rdma-rx-size set-disable-deny-scripts tls-auth-clients-user unixsocketgroup
+    rdma-port rdma-rx-size set-disable-deny-scripts unixsocketgroup
 ";
 
 /// The directives that take one or more values.

@@ -46,14 +46,23 @@ pub enum Kind {
     Frequency,
     /// `yes` or `no`.
     Flag,
-    /// `yes` or `no`, but `yes` is refused for this reason.
-    Never(&'static str),
+    /// One of these words, in any case, of which all but one are refused for a reason.
+    Only {
+        /// The words, in the order in which a refusal lists them.
+        words: &'static [&'static str],
+        /// The index of the word that is not refused.
+        accepted: usize,
+        /// Why the others are.
+        obstacle: &'static str,
+    },
     /// Any text, also none.
     Text,
     /// The path of a file or a directory, which need not exist; also none.
     Path,
     /// The name of a host, or nothing.
     Hostname,
+    /// The name of a locale in which characters are in the order of their bytes, or nothing.
+    Locale,
     /// Three numbers with dots between them.
     Version,
     /// A template of the process's title, with variables in braces.
@@ -92,6 +101,8 @@ pub enum Kind {
     },
     /// Some of these words, in any case. The first one means none of the others.
     Words(&'static [&'static str]),
+    /// The same, but the second one means all of the others.
+    WordsOrAll(&'static [&'static str]),
     /// Percentiles, each from 0 to 100.
     Percentiles,
     /// Three adjustments of the score by which the system chooses a process to kill.
@@ -104,7 +115,7 @@ pub(super) enum Value {
     /// Of all kinds of numbers; for [`Kind::Bytes`] the bits of an unsigned one, for [`Kind::Words`] one bit
     /// for each word but the first.
     Integer(i64),
-    /// Of [`Kind::Flag`] and [`Kind::Never`].
+    /// The value of a [`Kind::Flag`].
     Flag(bool),
     /// The canonical text of everything else.
     Text(Arc<[u8]>),
@@ -124,6 +135,7 @@ impl Kind {
                 | Kind::SavePoints
                 | Kind::Limits
                 | Kind::Words(_)
+                | Kind::WordsOrAll(_)
                 | Kind::Percentiles
                 | Kind::Scores
         )
@@ -151,11 +163,12 @@ impl Kind {
             },
             Kind::Octal { max } => parse_octal(text, max),
             Kind::Flag => parse_flag(text).map(Value::Flag),
-            Kind::Never(why) => match parse_flag(text)? {
-                true => Err(why.into()),
-                false => Ok(Value::Flag(false)),
+            Kind::Only { words, accepted, obstacle } => match place_among(text, words)? {
+                place if place == accepted => Ok(Value::Choice(place)),
+                _ => Err(obstacle.into()),
             },
             Kind::Text | Kind::Path => Ok(Value::Text(text.into())),
+            Kind::Locale => texts::check_locale(text).map(|()| Value::Text(text.into())),
             Kind::Hostname => texts::check_hostname(text).map(|()| Value::Text(text.into())),
             Kind::Version => texts::check_version(text).map(|()| Value::Text(text.into())),
             Kind::Title => texts::check_title(text).map(|()| Value::Text(text.into())),
@@ -188,6 +201,7 @@ impl Kind {
                 Ok(Value::Choice(if place == synonym { place - 1 } else { place }))
             }
             Kind::Words(words) => lists::parse_words(text, words).map(Value::Integer),
+            Kind::WordsOrAll(words) => lists::parse_words_or_all(text, words).map(Value::Integer),
             Kind::Percentiles => {
                 let percentiles = lists::parse_percentiles(text)?;
                 Ok(Value::Text(lists::print_percentiles(&percentiles).into_bytes().into()))
@@ -207,12 +221,14 @@ impl Kind {
             (Value::Integer(percent @ ..0), Kind::BytesOrPercent) => format!("{}%", -percent).into_bytes(),
             (Value::Integer(number), Kind::Events) => EventClass::from_bits(*number as u32).letters(),
             (Value::Integer(number), Kind::Words(words)) => lists::print_words(*number, words),
+            (Value::Integer(number), Kind::WordsOrAll(words)) => lists::print_words_or_all(*number, words),
             (Value::Integer(number), _) => number.to_string().into_bytes(),
             (Value::Flag(value), _) => if *value { "yes" } else { "no" }.into(),
             (Value::Text(text), _) => text.to_vec(),
-            (Value::Choice(place), Kind::Choice(words) | Kind::ChoiceWithSynonym { words, .. }) => {
-                words[*place].into()
-            }
+            (
+                Value::Choice(place),
+                Kind::Choice(words) | Kind::ChoiceWithSynonym { words, .. } | Kind::Only { words, .. },
+            ) => words[*place].into(),
             // The field prints limits: a value may have only some of the classes.
             (Value::Choice(_) | Value::Limits(_), _) => Vec::new(),
         }

@@ -80,6 +80,22 @@ pub(super) fn print_words(bits: i64, known: &[&str]) -> Vec<u8> {
     if chosen.is_empty() { known[0].into() } else { chosen.join(" ").into() }
 }
 
+/// Reads words as bits; the second word stands for all that follow.
+pub(super) fn parse_words_or_all(text: &[u8], known: &[&str]) -> Result<i64, Refusal> {
+    let bits = parse_words(text, known)?;
+    Ok(if bits & 1 == 1 { all_words(known) } else { bits })
+}
+
+pub(super) fn print_words_or_all(bits: i64, known: &[&str]) -> Vec<u8> {
+    let named = all_words(known) & !1;
+    print_words(if bits & named == named { 1 } else { bits }, known)
+}
+
+/// The bits of all words but the first.
+fn all_words(known: &[&str]) -> i64 {
+    (1 << (known.len() - 1)) - 1
+}
+
 /// Reads percentiles such as `50 99.9`.
 pub(super) fn parse_percentiles(text: &[u8]) -> Result<Vec<f64>, Refusal> {
     let one = |word: &[u8]| {

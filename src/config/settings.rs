@@ -79,6 +79,7 @@ pub struct Config {
     pub commandlog_large_reply_max_len: Integer,
     pub tracking_table_max_keys: Integer,
     pub latency_monitor_threshold: Integer,
+    pub key_memory_histograms: Flag,
     pub enable_clock_command: Choice,
     pub enable_debug_command: Choice,
     pub enable_fault_command: Choice,
@@ -102,6 +103,8 @@ pub struct Config {
     pub zset_max_listpack_value: Integer,
     pub stream_node_max_bytes: Integer,
     pub stream_node_max_entries: Integer,
+    pub stream_idmp_duration: Integer,
+    pub stream_idmp_maxsize: Integer,
     /// An absolute path.
     pub dir: Text,
     pub dbfilename: Text,

@@ -16,6 +16,14 @@ pub(super) fn check_hostname(text: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Accepts the locales that every system has: SORT ALPHA compares bytes, as they do.
+pub(super) fn check_locale(text: &[u8]) -> Result<(), Refusal> {
+    match text {
+        b"" | b"C" | b"POSIX" | b"C.UTF-8" | b"C.utf8" => Ok(()),
+        _ => Err("Invalid locale name".into()),
+    }
+}
+
 pub(super) fn check_version(text: &[u8]) -> Result<(), Refusal> {
     let is_number = |part: &[u8]| {
         (1..=3).contains(&part.len())

@@ -47,6 +47,8 @@ impl Scratches {
         for facts in types::ALL {
             keyspace.limits().set(facts.kind, instance.keyspace.limits().of(facts.kind));
         }
+        let producers = instance.keyspace.limits().of_producers();
+        producers.into_iter().for_each(|limits| keyspace.limits().set_of_producers(limits));
         keyspace.allow_lock_news(instance.config.lock_lens.get());
         keyspace.followers().interest.follow(&instance.followers.interest);
         scratch

@@ -168,8 +168,8 @@ fn option(parameter: &'static Parameter) -> Arg {
 /// The words of which a kind takes one.
 fn words(kind: &Kind) -> Option<&'static [&'static str]> {
     match kind {
-        Kind::Flag | Kind::Never(_) => Some(&["yes", "no"]),
-        Kind::Choice(words) | Kind::ChoiceWithSynonym { words, .. } => Some(words),
+        Kind::Flag => Some(&["yes", "no"]),
+        Kind::Choice(words) | Kind::ChoiceWithSynonym { words, .. } | Kind::Only { words, .. } => Some(words),
         _ => None,
     }
 }
@@ -184,7 +184,7 @@ fn value_name(parameter: &Parameter) -> &'static str {
     match parameter.kind {
         _ if !parameter.unit().is_empty() => parameter.unit(),
         Kind::Addresses | Kind::IpAddresses => "addresses",
-        Kind::Words(_) => "words",
+        Kind::Words(_) | Kind::WordsOrAll(_) => "words",
         Kind::Events => "letters",
         Kind::Limits => "limits",
         Kind::Directory => "directory",
@@ -193,7 +193,7 @@ fn value_name(parameter: &Parameter) -> &'static str {
         Kind::SavePoints => "seconds changes",
         Kind::Percentiles | Kind::Scores => "numbers",
         Kind::Version => "version",
-        Kind::Text | Kind::Hostname | Kind::Title => "text",
+        Kind::Text | Kind::Hostname | Kind::Locale | Kind::Title => "text",
         _ => "number",
     }
 }

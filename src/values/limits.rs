@@ -1,6 +1,6 @@
 //! Up to which size collections are packed, for each type.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::KINDS;
 use super::packed::COUNT_MAX;
@@ -13,7 +13,11 @@ pub(crate) const PACKED_BYTES_MAX: usize = 1 << 20;
 /// The limits of all types, by their kinds. The parameters that set them are those of Redis, and so are the
 /// limits.
 #[derive(Debug, Default)]
-pub struct Limits([Atomics; KINDS]);
+pub struct Limits {
+    of_kinds: [Atomics; KINDS],
+    /// How long, and how many of, the messages of a producer a new stream remembers.
+    producers: [AtomicU64; 2],
+}
 
 #[derive(Debug, Default)]
 struct Atomics {
@@ -56,16 +60,28 @@ impl Limits {
     /// The limit of the type with this kind.
     #[inline]
     pub fn of(&self, kind: u8) -> Limit {
-        self.0.get(usize::from(kind)).map_or(Limit::default(), |limit| Limit {
+        self.of_kinds.get(usize::from(kind)).map_or(Limit::default(), |limit| Limit {
             entries: limit.entries.load(Ordering::Relaxed),
             bytes: limit.bytes.load(Ordering::Relaxed),
             integers: limit.integers.load(Ordering::Relaxed),
         })
     }
 
+    /// For how many seconds, and how many of, a producer's messages a new stream remembers; none if that is
+    /// left to the stream.
+    pub fn of_producers(&self) -> Option<[u64; 2]> {
+        let limits = self.producers.each_ref().map(|limit| limit.load(Ordering::Relaxed));
+        Some(limits).filter(|[seconds, messages_max]| *seconds > 0 && *messages_max > 0)
+    }
+
+    /// Changes what new streams remember of their producers.
+    pub fn set_of_producers(&self, limits: [u64; 2]) {
+        self.producers.iter().zip(limits).for_each(|(limit, new)| limit.store(new, Ordering::Relaxed));
+    }
+
     /// Changes the limit of the type with this kind. Values that are there stay as they are.
     pub fn set(&self, kind: u8, limit: Limit) {
-        if let Some(of_type) = self.0.get(usize::from(kind)) {
+        if let Some(of_type) = self.of_kinds.get(usize::from(kind)) {
             of_type.entries.store(limit.entries, Ordering::Relaxed);
             of_type.bytes.store(limit.bytes, Ordering::Relaxed);
             of_type.integers.store(limit.integers, Ordering::Relaxed);

@@ -258,10 +258,11 @@ fn values(kind: &Kind) -> String {
         Kind::Backlog => "1 or more; less than 16kb becomes 16kb".to_owned(),
         Kind::Frequency => "0 or more".to_owned(),
         Kind::Flag => "`yes` or `no`".to_owned(),
-        Kind::Never(_) => "`no`".to_owned(),
+        Kind::Only { words, accepted, .. } => format!("`{}`", words[accepted]),
         Kind::Text => "text".to_owned(),
         Kind::Path => "path".to_owned(),
         Kind::Hostname => "host name".to_owned(),
+        Kind::Locale => "`C`, `POSIX` or `C.UTF-8`".to_owned(),
         Kind::Version => "three numbers with dots between them".to_owned(),
         Kind::Title => "text with variables in braces".to_owned(),
         Kind::Directory => "directory that exists".to_owned(),
@@ -274,7 +275,7 @@ fn values(kind: &Kind) -> String {
             "class (`normal`, `replica` or `pubsub`), bytes, bytes, seconds; several times".to_owned()
         }
         Kind::Choice(words) | Kind::ChoiceWithSynonym { words, .. } => quoted(words),
-        Kind::Words(words) => format!("some of {}", quoted(words)),
+        Kind::Words(words) | Kind::WordsOrAll(words) => format!("some of {}", quoted(words)),
         Kind::Percentiles => "numbers from 0 to 100".to_owned(),
         Kind::Scores => "three numbers from -2000 to 2000".to_owned(),
     }

@@ -10,24 +10,14 @@ use std::collections::BTreeSet;
 use keyfast::internals::config::{Origin, Parameter, parameters};
 
 use crate::client::{Client, Reply};
-use crate::server::{Server, is_redis};
+use crate::folder::Folder;
+use crate::server::{Server, free_port, is_redis};
 
 const RECORDED: &str = include_str!("parameters.tsv");
 const PROBES: [&str; 3] = ["~", "-9223372036854775808", "9223372036854775807"];
 
 /// Second names of parameters of Redis, which they have in Valkey.
 const VALKEY_ALIASES: [&str; 2] = ["commandlog-execution-slower-than", "commandlog-slow-execution-max-len"];
-
-/// Parameters of Redis that Keyfast does not have, and why.
-const LEFT_OUT: &[(&str, &str)] = &[
-    ("cluster-slot-stats-enabled", "There is no CLUSTER SLOT-STATS to turn on"),
-    ("key-memory-histograms", "INFO has no histograms of the memory of keys"),
-    ("locale-collate", "SORT ALPHA compares bytes"),
-    ("stream-idmp-duration", "Each stream begins with the default of Redis; XCFGSET changes it"),
-    ("stream-idmp-maxsize", "Each stream begins with the default of Redis; XCFGSET changes it"),
-    ("tls-auth-clients-user", "A certificate does not choose the user"),
-    ("vset-force-single-threaded-execution", "There are no vector sets"),
-];
 
 /// Parameters that differ from those of Redis, as the table explains.
 fn different() -> impl Iterator<Item = &'static Parameter> {
@@ -62,8 +52,7 @@ fn every_parameter_has_its_default_and_is_set_and_refused_as_in_redis() {
     let mut client = Server::start().into_client();
     for columns in recorded() {
         let (name, default, answers) = (columns[0], columns[1], &columns[2..]);
-        let is_left_out = !is_redis() && LEFT_OUT.iter().any(|(left_out, _)| *left_out == name);
-        if is_left_out || different().any(|parameter| parameter.name == name) {
+        if different().any(|parameter| parameter.name == name) {
             continue;
         }
         if default != "-" {
@@ -109,10 +98,6 @@ fn all_names_are_those_of_redis_and_a_few_more() {
         get(&mut client, hidden);
     }
     if !is_redis() {
-        for (name, why) in LEFT_OUT {
-            assert!(expected.remove(*name), "Redis has no {name}: {why}");
-            assert!(client.cmd(["CONFIG", "GET", name]).items().is_empty(), "{name} is here");
-        }
         for Parameter { name, origin, .. } in parameters() {
             match origin {
                 Origin::Redis | Origin::RedisSince(_) => {}
@@ -125,6 +110,101 @@ fn all_names_are_those_of_redis_and_a_few_more() {
     let names: BTreeSet<String> =
         items.iter().step_by(2).map(|name| name.to_string().trim_matches('"').to_owned()).collect();
     assert_eq!(names, expected);
+}
+
+/// The defaults that were recorded, but for `replicaof`, which takes no empty value.
+fn defaults() -> Vec<(&'static str, &'static str)> {
+    let all = recorded().map(|columns| (columns[0], columns[1])).filter(|(_, default)| *default != "-");
+    all.filter(|(name, _)| !["replicaof", "slaveof"].contains(name)).collect()
+}
+
+marked!(also_redis: every_parameter_is_accepted_at_its_default_in_a_file);
+fn every_parameter_is_accepted_at_its_default_in_a_file() {
+    let folder = Folder::new("defaults");
+    let lines: String = defaults().iter().map(|(name, default)| format!("{name} \"{default}\"\n")).collect();
+    let port = free_port();
+    let rest = format!("port {port}\nbind 127.0.0.1\nsave \"\"\n");
+    let file = folder.write("all.conf", &(lines + &rest));
+    let server = Server::run(folder.command().arg(file), port);
+    server.client().line("PING").is_simple("PONG");
+    if !is_redis() {
+        assert!(!server.output().contains("no effect"), "{}", server.output());
+    }
+}
+
+marked!(also_redis: every_parameter_is_accepted_at_its_default_on_the_command_line_and_by_config_set);
+fn every_parameter_is_accepted_at_its_default_on_the_command_line_and_by_config_set() {
+    let options: Vec<(String, &str)> =
+        defaults().iter().map(|(name, default)| (format!("--{name}"), *default)).collect();
+    let options: Vec<&str> = options.iter().flat_map(|(name, default)| [name.as_str(), default]).collect();
+    let server = Server::start_with(&options);
+    let mut client = server.client();
+    for (name, default) in defaults() {
+        let reply = set(&mut client, name, default);
+        let is_refused = reply != "ok";
+        assert!(!is_refused || reply.starts_with("can't set "), "{name} {default:?}: {reply}");
+    }
+}
+
+marked!(also_redis: what_others_set_is_accepted);
+fn what_others_set_is_accepted() {
+    let server = Server::start_with(&["--activedefrag", "yes", "--key-memory-histograms", "yes"]);
+    let mut client = server.client();
+    for (name, value, printed) in [
+        ("activedefrag", "no", "no"),
+        ("activedefrag", "yes", "yes"),
+        ("cluster-slot-stats-enabled", "net CPU", "cpu net"),
+        ("cluster-slot-stats-enabled", "cpu net mem", "yes"),
+        ("cluster-slot-stats-enabled", "yes cpu", "yes"),
+        ("cluster-slot-stats-enabled", "no", "no"),
+        ("locale-collate", "C", "C"),
+        ("locale-collate", "POSIX", "POSIX"),
+        ("tls-auth-clients-user", "OFF", "off"),
+        ("vset-force-single-threaded-execution", "yes", "yes"),
+        ("key-memory-histograms", "no", "no"),
+    ] {
+        assert_eq!(set(&mut client, name, value), "ok", "CONFIG SET {name} {value:?}");
+        assert_eq!(get(&mut client, name), printed, "CONFIG SET {name} {value:?}");
+    }
+}
+
+#[test]
+fn what_is_set_without_an_effect_is_named_in_the_log() {
+    let server = Server::start_with(&["--activedefrag", "yes"]);
+    server.wait_for_output("no effect in Keyfast: activedefrag");
+    let mut client = server.client();
+    client.line("CONFIG SET activedefrag yes repl-timeout 7").is_ok();
+    server.wait_for_output("no effect in Keyfast: repl-timeout");
+    assert_eq!(server.output().matches("no effect in Keyfast: activedefrag").count(), 1);
+    let refused = set(&mut client, "tls-auth-clients-user", "CN");
+    assert_eq!(refused, "Keyfast does not choose a client's user by its certificate");
+}
+
+marked!(also_redis: a_new_stream_remembers_what_its_producers_have_sent_as_the_parameters_say);
+fn a_new_stream_remembers_what_its_producers_have_sent_as_the_parameters_say() {
+    let mut client = Server::start_with(&["--stream-idmp-maxsize", "7"]).into_client();
+    let limits = |client: &mut Client, key: &str| {
+        let items = client.cmd(["XINFO", "STREAM", key]).items();
+        let texts: Vec<String> = items.iter().map(Reply::to_string).collect();
+        let value = |name: &str| {
+            let at = texts.iter().position(|text| text.trim_matches('"') == name).expect(name);
+            texts[at + 1].clone()
+        };
+        [value("idmp-duration"), value("idmp-maxsize")]
+    };
+    client.line("XADD before * f v").ignored();
+    client.line("CONFIG SET stream-idmp-duration 5 stream-idmp-maxsize 1").is_ok();
+    client.line("XADD after IDMP p 1 * f v").ignored();
+    client.line("XGROUP CREATE group g $ MKSTREAM").is_ok();
+    client.line("XADD before * f v").ignored();
+    assert_eq!(limits(&mut client, "before"), ["(integer) 100", "(integer) 7"]);
+    assert_eq!(limits(&mut client, "after"), ["(integer) 5", "(integer) 1"]);
+    assert_eq!(limits(&mut client, "group"), ["(integer) 5", "(integer) 1"]);
+    // The second message takes the place of the first one, which is then added again.
+    let second = client.line("XADD after IDMP p 2 * f v").text();
+    assert_eq!(client.line("XADD after IDMP p 2 * f v").text(), second);
+    client.line("XADD after IDMP p 1 * f v").ignored();
+    client.line("XLEN after").is(3);
 }
 
 marked!(also_redis: values_are_printed_in_one_form);

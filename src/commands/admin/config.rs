@@ -129,7 +129,18 @@ fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     if names.iter().any(|name| name.parameter.name == "requirepass") {
         instance.apply_requirepass();
     }
+    warn_of_inert(config, &before);
     Ok(reply.ok())
+}
+
+/// Logs which of the parameters have got a value that has no effect, other than their default.
+fn warn_of_inert(config: &Config, before: &[(Named<'_>, &'static Parameter, Vec<u8>)]) {
+    let inert = config.inert_names();
+    for (_, parameter, value) in before {
+        if inert.contains(&parameter.name) && parameter.print(config) != *value {
+            tracing::warn!("This parameter has no effect in Keyfast: {}", parameter.name);
+        }
+    }
 }
 
 /// A parameter by the name that the client uses.

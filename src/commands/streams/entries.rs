@@ -89,7 +89,11 @@ fn xadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     if fields.clone().map(<[u8]>::len).sum::<usize>() > BLOCK_BYTES_MAX {
         return Err(Error::fixed("ERR Elements are too large to be stored"));
     }
-    tx.make::<Stream, _>(key, "xadd", |stream| stream.add(id, fields))?;
+    let (is_new, limits) = (stream.is_none(), tx.keyspace().limits().of_producers());
+    tx.make::<Stream, _>(key, "xadd", |stream| {
+        stream.add(id, fields);
+        stream.begin_with_producers(limits.filter(|_| is_new));
+    })?;
     if let (Some(message), Some(name)) = (options.message, name) {
         tx.adjust::<Stream, _>(key, |stream| stream.remember(message.producer, &name, id, now_ms))?;
     }

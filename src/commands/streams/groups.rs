@@ -150,10 +150,15 @@ fn create(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
             }
             is_new
         }
-        false => tx.make::<Stream, _>(key, "xgroup-create", |stream| {
-            stream.ensure_exists();
-            stream.add_group(name, id, read)
-        })?,
+        false => {
+            let limits = tx.keyspace().limits().of_producers();
+            tx.make::<Stream, _>(key, "xgroup-create", |stream| {
+                stream.ensure_exists();
+                let is_new = stream.add_group(name, id, read);
+                stream.begin_with_producers(limits);
+                is_new
+            })?
+        }
     };
     match is_new {
         true => Ok(reply.ok()),

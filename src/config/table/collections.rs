@@ -97,4 +97,22 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         unit: "entries",
         ..Parameter::integer(|config| &config.stream_node_max_entries)
     },
+    Parameter {
+        name: "stream-idmp-duration",
+        help: "How long a new stream remembers the messages of a producer (XADD IDMP)",
+        default: "100",
+        kind: Kind::Integer { min: 1, max: 86_400 },
+        unit: "seconds",
+        origin: Origin::RedisSince("8.6"),
+        ..Parameter::integer(|config| &config.stream_idmp_duration)
+    },
+    Parameter {
+        name: "stream-idmp-maxsize",
+        help: "How many messages of a producer a new stream remembers",
+        default: "100",
+        kind: Kind::Integer { min: 1, max: 10_000 },
+        unit: "messages",
+        origin: Origin::RedisSince("8.6"),
+        ..Parameter::integer(|config| &config.stream_idmp_maxsize)
+    },
 ];

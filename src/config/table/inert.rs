@@ -5,7 +5,8 @@
 use super::super::{Changes, Kind, Parameter};
 use super::Family;
 use super::words::{
-    DISKLESS_LOADS, ENABLED_FOR, ENDPOINT_TYPES, PROPAGATION_ERRORS, SANITIZED_PAYLOADS, SYSLOG_FACILITIES,
+    CERTIFICATE_FIELDS, DISKLESS_LOADS, ENABLED_FOR, ENDPOINT_TYPES, PROPAGATION_ERRORS, SANITIZED_PAYLOADS,
+    SLOT_STATISTICS, SYSLOG_FACILITIES,
 };
 
 /// The parameters by the reason why they have no effect.
@@ -115,13 +116,10 @@ const CLUSTER: &[Parameter] = &[
         Kind::Bytes { min: 0, max: i64::MAX as u64 },
     ),
     inert("cluster-slot-migration-write-pause-timeout", "10000", LONG),
+    inert("cluster-slot-stats-enabled", "no", Kind::WordsOrAll(SLOT_STATISTICS)),
 ];
 
 const COMPRESSION: &[Parameter] = &[inert("list-compress-depth", "0", INT)];
-
-/// The reply of a Redis that was built without its own allocator.
-const NO_DEFRAGMENTATION: &str = "Active defragmentation cannot be enabled: it requires a Redis server \
-    compiled with a modified Jemalloc like the one shipped by default with the Redis source distribution";
 
 const FREEING: &[Parameter] = &[
     inert("active-defrag-cycle-max", "25", Kind::Integer { min: 1, max: 99 }),
@@ -130,7 +128,7 @@ const FREEING: &[Parameter] = &[
     inert("active-defrag-max-scan-fields", "1000", Kind::Integer { min: 1, max: i64::MAX }),
     inert("active-defrag-threshold-lower", "10", Kind::Integer { min: 0, max: 1000 }),
     inert("active-defrag-threshold-upper", "100", Kind::Integer { min: 0, max: 1000 }),
-    inert("activedefrag", "no", Kind::Never(NO_DEFRAGMENTATION)),
+    inert("activedefrag", "no", Kind::Flag),
     inert("activerehashing", "yes", Kind::Flag),
     inert("jemalloc-bg-thread", "yes", Kind::Flag),
     inert("lazyfree-lazy-eviction", "no", Kind::Flag),
@@ -156,7 +154,15 @@ const FILES: &[Parameter] = &[
     inert("sanitize-dump-payload", "no", Kind::Choice(SANITIZED_PAYLOADS)),
 ];
 
+/// A server that started anyway would serve these clients as the default user.
+const NO_USERS_BY_CERTIFICATES: &str = "Keyfast does not choose a client's user by its certificate";
+
 const TLS: &[Parameter] = &[
+    inert(
+        "tls-auth-clients-user",
+        "off",
+        Kind::Only { words: CERTIFICATE_FIELDS, accepted: 1, obstacle: NO_USERS_BY_CERTIFICATES },
+    ),
     inert("tls-client-cert-file", "", Kind::Path),
     inert("tls-client-key-file", "", Kind::Path),
     inert("tls-client-key-file-pass", "", Kind::Text).secret(),
@@ -181,6 +187,7 @@ const PROCESS: &[Parameter] = &[
     inert("enable-module-command", "no", Kind::Choice(ENABLED_FOR)).at_start(),
     inert("hide-user-data-from-log", "no", Kind::Flag),
     inert("ignore-warnings", "", Kind::Text),
+    inert("locale-collate", "", Kind::Locale),
     inert("lookahead", "16", INT_ABOVE_ZERO),
     inert("max-new-connections-per-cycle", "10", Kind::Integer { min: 1, max: 1000 }),
     inert("max-new-tls-connections-per-cycle", "1", Kind::Integer { min: 1, max: 1000 }),
@@ -190,5 +197,6 @@ const PROCESS: &[Parameter] = &[
     inert("syslog-facility", "local0", Kind::Choice(SYSLOG_FACILITIES)).at_start(),
     inert("syslog-ident", "redis", Kind::Text).at_start(),
     inert("use-exit-on-panic", "no", Kind::Flag).hidden(),
+    inert("vset-force-single-threaded-execution", "no", Kind::Flag),
     inert("watchdog-period", "0", INT).hidden(),
 ];

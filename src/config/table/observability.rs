@@ -129,6 +129,13 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         ..Parameter::text(|config| &config.latency_tracking_info_percentiles)
     },
     Parameter {
+        name: "key-memory-histograms",
+        help: "Count keys by the bytes that they take, too, in INFO keysizes",
+        default: "no",
+        origin: Origin::RedisSince("8.6"),
+        ..Parameter::flag(|config| &config.key_memory_histograms)
+    },
+    Parameter {
         name: "notify-keyspace-events",
         help: "Keyspace events to publish, by Redis's letters; empty for none",
         default: "",

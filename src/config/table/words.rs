@@ -50,3 +50,5 @@ pub(super) const DISKLESS_LOADS: &[&str] = &["disabled", "on-empty-db", "swapdb"
 pub(super) const SANITIZED_PAYLOADS: &[&str] = &["no", "yes", "clients"];
 pub(super) const ENDPOINT_TYPES: &[&str] = &["ip", "hostname", "unknown-endpoint"];
 pub(super) const PROPAGATION_ERRORS: &[&str] = &["ignore", "panic", "panic-on-replicas"];
+pub(super) const SLOT_STATISTICS: &[&str] = &["no", "yes", "cpu", "net", "mem"];
+pub(super) const CERTIFICATE_FIELDS: &[&str] = &["CN", "off"];

@@ -7,7 +7,7 @@ use super::counting::read_with;
 use crate::keyspace::Change;
 use crate::values::Structure;
 use crate::values::tree::Ledger;
-use crate::values::tree::ledger::{Delivery, EntryId, Group, References, Trim};
+use crate::values::tree::ledger::{Delivery, EntryId, Group, Producers, References, Trim};
 
 /// A number as an argument of a request.
 fn number(number: impl itoa::Integer) -> Vec<u8> {
@@ -123,6 +123,16 @@ impl Change<'_, Stream> {
         self.leave(remains, bytes);
         let (seconds, messages_max) = (number(after.0), number(after.1));
         self.note_alone("XCFGSET", &[b"IDMP-DURATION", &seconds, b"IDMP-MAXSIZE", &messages_max]);
+    }
+
+    /// Lets a new stream remember messages within these limits. One of the usual limits does not note them.
+    pub fn begin_with_producers(&mut self, limits: Option<[u64; 2]>) {
+        let usual = Producers::default();
+        if let Some([seconds, messages_max]) = limits
+            && (seconds, messages_max) != (usual.seconds, usual.messages_max)
+        {
+            self.set_producers(Some(seconds), Some(messages_max));
+        }
     }
 
     /// The pending entries of a group that were delivered at `before_ms` or earlier, at most `count` (0 for
