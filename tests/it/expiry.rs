@@ -211,3 +211,92 @@ fn a_hundred_thousand_expiring_keys_delay_no_client_for_long() {
         client.line("DBSIZE").integer() == 0
     });
 }
+
+/// A server that frees no expired key by itself, and a client that gets its events.
+fn with_events() -> (Server, Client, Client) {
+    let server = Server::start_with(&["--enable-debug-command", "yes", "--notify-keyspace-events", "EA"]);
+    let (mut client, mut listener) = (server.client(), server.client());
+    client.line("DEBUG SET-ACTIVE-EXPIRE 0").is_ok();
+    listener.line("PSUBSCRIBE __keyevent*").ignored();
+    (server, client, listener)
+}
+
+/// The names of the events so far.
+fn events(client: &mut Client, listener: &mut Client) -> Vec<String> {
+    client.line("PUBLISH __keyevent_end x").is(1);
+    let names = std::iter::from_fn(|| {
+        let channel = listener.reply().items()[2].to_string();
+        let channel = channel.trim_matches('"').to_owned();
+        (channel != "__keyevent_end").then(|| channel.rsplit(':').next().unwrap().to_owned())
+    });
+    names.filter(|name| name != "new").collect()
+}
+
+marked!(also_redis: a_key_written_with_a_moment_of_the_past_is_reported_as_written_and_then_as_expired);
+fn a_key_written_with_a_moment_of_the_past_is_reported_as_written_and_then_as_expired() {
+    let (_server, mut client, mut listener) = with_events();
+    let mut expired = 0;
+    for (command, expected) in [
+        ("SET k 1 PXAT 1", &["set", "expire", "expired"][..]),
+        ("SET k 1 EXAT 1", &["set", "expire", "expired"]),
+        ("SET k 1 PXAT 1 NX", &["set", "expire", "expired"]),
+        ("SET k 1 PXAT 1 GET", &["set", "expire", "expired"]),
+        ("MSETEX 1 k v PXAT 1", &["expire", "set", "expired"]),
+    ] {
+        client.line(command).ignored();
+        client.line("EXISTS k").is(0);
+        assert_eq!(events(&mut client, &mut listener), expected, "{command}");
+        expired += 1;
+        assert_eq!(client.info("expired_keys"), expired.to_string(), "{command}");
+    }
+    for (command, expected) in
+        [("PEXPIREAT k 1", &["del"][..]), ("EXPIRE k -1", &["del"]), ("GETEX k PXAT 1", &["del"])]
+    {
+        client.line("SET k v").is_ok();
+        events(&mut client, &mut listener);
+        client.line(command).ignored();
+        client.line("EXISTS k").is(0);
+        assert_eq!(events(&mut client, &mut listener), expected, "{command}");
+    }
+}
+
+marked!(also_redis: fields_that_get_a_moment_of_the_past_count_as_expired);
+fn fields_that_get_a_moment_of_the_past_count_as_expired() {
+    let mut client = Server::start().into_client();
+    client.line("HSET h a 1 b 2 c 3").is(3);
+    for (command, expected) in [
+        ("HPEXPIREAT h 1 FIELDS 2 a nosuch", "1"),
+        ("HGETEX h PXAT 1 FIELDS 2 b nosuch", "2"),
+        ("HSETEX k PXAT 1 FIELDS 1 f v", "3"),
+        ("HEXPIRE h 0 FIELDS 1 c", "4"),
+        ("HPEXPIREAT nosuch 1 FIELDS 1 a", "4"),
+    ] {
+        client.line(command).ignored();
+        assert_eq!(client.info("expired_subkeys"), expected, "{command}");
+    }
+}
+
+#[test]
+fn info_tells_how_long_keys_stay_on_average() {
+    let mut client = Server::start_with(&["--enable-clock-command", "yes"]).into_client();
+    client.line("CLOCK FREEZE").is_ok();
+    let ttl = |client: &mut Client| {
+        let line = client.info("db0");
+        line.split(',').find_map(|part| part.strip_prefix("avg_ttl=")).expect("a field").to_owned()
+    };
+    client.line("SET stays v").is_ok();
+    assert_eq!(ttl(&mut client), "0");
+    client.line("SET a v PX 1000").is_ok();
+    client.line("SET b v PX 3000").is_ok();
+    assert_eq!(ttl(&mut client), "2000");
+    client.line("PERSIST a").is(1);
+    assert_eq!(ttl(&mut client), "3000");
+    client.line("SET b v PX 5000").is_ok();
+    client.line("SET c v PX 7000").is_ok();
+    assert_eq!(ttl(&mut client), "6000");
+    client.line("CLOCK ADVANCE 5000").ignored();
+    assert_eq!(ttl(&mut client), "2000");
+    client.line("DEL c").is(1);
+    assert_eq!(ttl(&mut client), "0");
+    assert!(client.info("db0").ends_with(",subexpiry=0"));
+}

@@ -38,6 +38,8 @@ const CONDITION: Argument = Argument::one_of(
 const ABSENT: i64 = -2;
 /// ... and for one that never expires.
 const NEVER: i64 = -1;
+/// The reply for a field whose new moment has passed, so that it was removed.
+const REMOVED: i64 = 2;
 
 /// Reads a time as the moment when fields expire, in milliseconds since 1970.
 ///
@@ -151,7 +153,7 @@ fn expire(
                 Some(current_ms) if !is_met(current_ms) => 0,
                 Some(_) if is_over => {
                     hash.remove(field);
-                    2
+                    REMOVED
                 }
                 Some(_) => {
                     hash.set_moment(field, Some(moment_ms));
@@ -162,6 +164,7 @@ fn expire(
         }
         hash.note_moments(&changed, moment_ms);
     })?;
+    tx.count_expired_fields(replies.iter().filter(|reply| **reply == REMOVED).count());
     replies.resize(fields.len(), ABSENT);
     Ok(reply.array_of(replies.into_iter(), |number, reply| reply.integer(number)))
 }

@@ -184,19 +184,19 @@ fn hgetex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
             reply.bulk_or_nil(hash.and_then(|hash| hash.get(field)))
         }));
     };
-    let (event, over_ms) = match moment {
-        Moment::At(at_ms) if tx.is_over(at_ms) => ("hdel", Some(at_ms)),
-        Moment::At(_) => ("hexpire", None),
-        Moment::Persist | Moment::Keep => ("hpersist", None),
+    let (event, is_over) = match moment {
+        Moment::At(at_ms) if tx.is_over(at_ms) => ("hdel", true),
+        Moment::At(_) => ("hexpire", false),
+        Moment::Persist | Moment::Keep => ("hpersist", false),
     };
-    let mut values = Vec::with_capacity(fields.len());
+    let (mut values, mut removed) = (Vec::with_capacity(fields.len()), 0);
     tx.change::<Hash, _>(key, event, |hash| {
         let mut changed = Vec::new();
         for field in fields.iter(request) {
             values.push(hash.view().get(field).map(<[u8]>::to_vec));
             let Some(current_ms) = hash.view().expires_at_ms(field) else { continue };
             match moment {
-                Moment::At(_) if over_ms.is_some() => _ = hash.remove(field),
+                Moment::At(_) if is_over => removed += usize::from(hash.remove(field)),
                 Moment::At(at_ms) => {
                     hash.set_moment(field, Some(at_ms));
                     changed.push(field);
@@ -213,6 +213,7 @@ fn hgetex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
             Moment::Persist | Moment::Keep => hash.note_persisted(&changed),
         }
     })?;
+    tx.count_expired_fields(removed);
     Ok(reply_values(fields, values, reply))
 }
 
@@ -272,6 +273,7 @@ fn hsetex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     }
     let is_over = matches!(options.moment, Some(Moment::At(at_ms)) if tx.is_over(at_ms));
     tx.make::<Hash, _>(key, "hset", |hash| set(hash, pairs, options.moment, is_over))?;
+    tx.count_expired_fields(if is_over { options.fields.len() } else { 0 });
     Ok(reply.bool(true))
 }
 

@@ -20,7 +20,8 @@ pub enum Expiry {
     Never,
     /// Its expiry stays as it was; never, if the key was absent.
     Keep,
-    /// At this moment, in milliseconds since 1970. A moment in the past deletes the key.
+    /// At this moment, in milliseconds since 1970. A key whose moment has passed is written and has expired:
+    /// as in Redis, it is reported as written first, and as expired when it is freed.
     At(u64),
 }
 
@@ -28,11 +29,7 @@ impl Transaction<'_> {
     /// Writes a key, whether it is there or not.
     #[inline]
     pub fn put(&mut self, key: &[u8], value: &[u8], expiry: Expiry) {
-        let Some(expires_at_ms) = self.resolve(key, expiry) else {
-            self.remove(key);
-            self.event(EventClass::EXPIRED, "expired", key);
-            return;
-        };
+        let expires_at_ms = self.resolve(key, expiry);
         if self.wanted.any() {
             self.follow_put(key);
         }
@@ -96,9 +93,7 @@ impl Transaction<'_> {
         {
             return self.put(key, string, expiry);
         }
-        let Some(expires_at_ms) = self.resolve(key, expiry) else {
-            return self.put(key, b"", expiry);
-        };
+        let expires_at_ms = self.resolve(key, expiry);
         let entry = Entry::of(key, value, expires_at_ms);
         entry.set_stamp(Access::first(self.keyspace.access.now()));
         self.overwrite(key, entry);
@@ -180,7 +175,6 @@ impl Transaction<'_> {
     pub(in crate::keyspace) fn insert(&mut self, key: &[u8], value: &[u8], expiry: Expiry, is_lock: bool) {
         let expires_at_ms = match expiry {
             Expiry::Never | Expiry::Keep => None,
-            Expiry::At(expires_at_ms) if self.is_over(expires_at_ms) => return,
             Expiry::At(expires_at_ms) => Some(expires_at_ms),
         };
         let long = (value.len() >= LONG_TEXT_BYTES).then(|| self.long_text(value));
@@ -221,14 +215,13 @@ impl Transaction<'_> {
         shard.table_mut(database).insert(spot, entry, rehash);
     }
 
-    /// Returns when a key that is written now expires; `None` if it has expired already.
+    /// Returns when a key that is written now expires.
     #[inline(always)]
-    fn resolve(&self, key: &[u8], expiry: Expiry) -> Option<Option<u64>> {
+    fn resolve(&self, key: &[u8], expiry: Expiry) -> Option<u64> {
         match expiry {
-            Expiry::Never => Some(None),
-            Expiry::Keep => Some(self.kept_expiry(key)),
-            Expiry::At(expires_at_ms) if self.is_over(expires_at_ms) => None,
-            Expiry::At(expires_at_ms) => Some(Some(expires_at_ms)),
+            Expiry::Never => None,
+            Expiry::Keep => self.kept_expiry(key),
+            Expiry::At(expires_at_ms) => Some(expires_at_ms),
         }
     }
 

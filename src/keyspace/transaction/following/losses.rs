@@ -89,6 +89,11 @@ impl Transaction<'_> {
     pub fn count_expired(&self) {
         self.keyspace.losses.count(Loss::Expired);
     }
+
+    /// Counts fields of a hash that a command has removed since their new moment had passed.
+    pub fn count_expired_fields(&self, fields: usize) {
+        self.keyspace.losses.count(Loss::SomeFieldsExpired(fields));
+    }
 }
 
 /// Why a key is lost.
