@@ -30,7 +30,7 @@ use crate::files::NamedFile;
 use crate::host::Shared;
 use crate::host::freeing::Freed;
 use crate::keyspace::expiry::Pace;
-use crate::keyspace::{Followers, Garbage, Keyspace, SHARDS_MAX, Shape};
+use crate::keyspace::{CountedSizes, Followers, Garbage, Keyspace, SHARDS_MAX, Shape};
 use crate::lens::Lens;
 use crate::name_table::NameTable;
 use crate::persistence::Persistence;
@@ -90,6 +90,8 @@ pub struct Instance {
     pub freed: Arc<Freed>,
     /// For how long its memory has been above `maxmemory`.
     pub exceeding: Exceeding,
+    /// The sizes of its keys, as they were counted last.
+    pub key_sizes: CountedSizes,
     /// When its memory reached its peak, as far as the server has looked.
     pub peak: Peak,
     /// Its snapshots and its log.
@@ -271,6 +273,7 @@ impl Instance {
             account,
             freed,
             exceeding: Exceeding::default(),
+            key_sizes: CountedSizes::default(),
             peak: Peak::default(),
             started: Instant::now(),
             hooks,

@@ -389,7 +389,8 @@ impl Session {
         if let Some(called) = &mut self.called
             && !called.tally.is_empty()
         {
-            statistics.add_tally(&mut called.tally, std::mem::take(&mut called.took));
+            let calls = statistics.add_tally(&mut called.tally, std::mem::take(&mut called.took));
+            self.client.traffic.commands.add(calls);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::acl;
 use crate::excerpt::excerpt;
 use crate::resp::Request;
 
-/// One line of CLIENT LIST, with the fields of Redis 7.2, and `watch`, in its order, for a client that has
+/// One line of CLIENT LIST, with the fields of Redis 8.6 in its order, for a client that has
 /// been idle for `idle_s` seconds, or whose `request` is being executed.
 pub(crate) fn describe(client: &Client, idle_s: u64, request: Option<Request<'_>>) -> String {
     line(client, idle_s, request, |text| String::from_utf8_lossy(text).into_owned())
@@ -47,7 +47,8 @@ fn line(
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={channels} \
          psub={patterns} ssub={shard_channels} multi={} watch={} qbuf={} qbuf-free={} argv-mem={} \
          multi-mem={} rbs=0 rbp=0 obl={} oll={listed_pieces} omem={listed_bytes} tot-mem={} events={} cmd={} \
-         user={} redir={} resp={} lib-name={} lib-ver={}",
+         user={} redir={} resp={} lib-name={} lib-ver={} io-thread=0 tot-net-in={} \
+         tot-net-out={} tot-cmds={}",
         client.id,
         client.address,
         client.local_address,
@@ -71,6 +72,9 @@ fn line(
         profile.state.protocol.number(),
         text(&profile.lib_name),
         text(&profile.lib_version),
+        client.traffic.input_bytes.get(),
+        client.traffic.output_bytes.get(),
+        client.traffic.commands.get(),
     );
     line
 }

@@ -87,6 +87,8 @@ pub struct Client {
     last_active_ms: AtomicU64,
     /// How much memory it takes.
     pub footprint: Footprint,
+    /// What it has sent and taken so far.
+    pub traffic: Traffic,
     /// Whether it has ever taken a lock that is followed.
     pub has_taken_locks: AtomicBool,
     leaving: AtomicU8,
@@ -98,6 +100,36 @@ pub struct Client {
     mail: Mail,
     /// Wakes the task that serves it, from its first wait on.
     task: OnceLock<Waker>,
+}
+
+/// What a client has sent and taken since it connected.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    /// Bytes read from it.
+    pub input_bytes: Tally,
+    /// Bytes written to it.
+    pub output_bytes: Tally,
+    /// Commands that were executed for it, those of its transactions and scripts as well.
+    pub commands: Tally,
+}
+
+/// A number that grows, and that one thread at a time adds to: the one that serves the client. So an addition
+/// needs no locked instruction.
+#[derive(Debug, Default)]
+pub struct Tally(AtomicU64);
+
+impl Tally {
+    /// Adds to the number.
+    #[inline]
+    pub fn add(&self, amount: u64) {
+        self.0.store(self.get().wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    /// The number so far.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Events to which a connection must attend although its client has sent nothing.
@@ -316,6 +348,7 @@ impl Clients {
             }),
             last_active_ms: AtomicU64::new(self.now_ms()),
             footprint: Footprint::new(Arc::clone(&self.memory)),
+            traffic: Traffic::default(),
             has_taken_locks: AtomicBool::new(false),
             leaving: AtomicU8::new(Leaving::Not as u8),
             waiting: AtomicU8::new(Waiting::No as u8),

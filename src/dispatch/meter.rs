@@ -110,7 +110,7 @@ impl Meter<'_> {
         // The time that it takes to free keys is not shared.
         let is_tallied = self.is_tallying && !self.is_short() && is_brief(registered, &request);
         if !is_tallied {
-            self.count_tallied();
+            self.count_tallied(session);
             session.began = self.mark;
             if registered.command.scope != Scope::Script {
                 // It may read the counts.
@@ -149,7 +149,7 @@ impl Meter<'_> {
         if reply_bytes > SMALL_BYTES_MAX {
             self.end(registered, session, *request, reply_bytes);
         } else if !self.tally.add(registered.number) {
-            self.count_tallied();
+            self.count_tallied(session);
             let _ = self.tally.add(registered.number);
         }
     }
@@ -191,16 +191,17 @@ impl Meter<'_> {
 
     /// Ends the batch.
     pub fn finish(&mut self, session: &mut Session) {
-        self.count_tallied();
+        self.count_tallied(session);
         session.count_called(&self.instance.statistics);
         self.instance.stir();
     }
 
     /// Divides the time since the mark among the commands that were tallied, if there are any.
-    fn count_tallied(&mut self) {
+    fn count_tallied(&mut self, session: &Session) {
         if !self.tally.is_empty() {
             let took = self.advance(Instant::now());
-            self.instance.statistics.add_tally(&mut self.tally, took);
+            let calls = self.instance.statistics.add_tally(&mut self.tally, took);
+            session.client.traffic.commands.add(calls);
         }
     }
 

@@ -24,6 +24,7 @@ pub(crate) mod fencing;
 #[cfg(all(test, feature = "shuttle"))]
 pub(crate) mod interleavings;
 mod scan;
+mod sizes;
 mod snapshot;
 mod store;
 mod totals;
@@ -45,6 +46,7 @@ use eviction::Pool;
 pub(crate) use eviction::{Candidates, First};
 use fencing::Fencing;
 pub(crate) use scan::{Cursor, Names, ScanLimit};
+pub(crate) use sizes::{CountedSizes, Histogram, KeySizes, SIZED_KINDS};
 pub(crate) use snapshot::{SavedKey, Slice, Snapshot, Use};
 use store::copies::PreservedBytes;
 use store::entry::Entry;

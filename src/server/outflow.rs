@@ -85,7 +85,7 @@ impl Outflow {
             let Poll::Ready(more) = Pin::new(&mut *stream).poll_write(context, &output[written..])? else {
                 return self.keep(instance, client, output, written);
             };
-            count_write(instance, more)?;
+            count_write(instance, client, more)?;
             written += more;
         }
         buffers::give_back_output(std::mem::take(output));
@@ -129,7 +129,7 @@ impl Outflow {
             let Poll::Ready(more) = Pin::new(&mut *stream).poll_write(context, self.backlog.front())? else {
                 break;
             };
-            count_write(instance, more)?;
+            count_write(instance, client, more)?;
             self.backlog.take(more);
         }
         if self.backlog.bytes() < before {
@@ -164,12 +164,13 @@ impl Outflow {
     }
 }
 
-fn count_write(instance: &Instance, bytes: usize) -> io::Result<()> {
+fn count_write(instance: &Instance, client: &Client, bytes: usize) -> io::Result<()> {
     if bytes == 0 {
         return Err(io::ErrorKind::WriteZero.into());
     }
     instance.statistics.add(Count::Writes, 1);
     instance.statistics.add(Count::OutputBytes, bytes as u64);
+    client.traffic.output_bytes.add(bytes as u64);
     Ok(())
 }
 

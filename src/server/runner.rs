@@ -128,6 +128,7 @@ impl<C: Carrier> Runner<C> {
             }
             self.conversation.instance.statistics.add(Count::Reads, 1);
             self.conversation.instance.statistics.add(Count::InputBytes, read as u64);
+            client.traffic.input_bytes.add(read as u64);
             if self.conversation.is_input_shown() {
                 // A request that came in pieces may have become too large with its last one.
                 self.conversation.show_input();

@@ -132,11 +132,12 @@ impl Statistics {
         share.commands.of(command).add(Usage { calls: 1, nanos, ..Usage::default() });
     }
 
-    /// Counts the calls that were tallied, which took `took` together.
-    pub fn add_tally(&self, tally: &mut Tally, took: Duration) {
+    /// Counts the calls that were tallied, which took `took` together; returns how many they are.
+    pub fn add_tally(&self, tally: &mut Tally, took: Duration) -> u64 {
         let share = self.share();
         let calls = tally.divide(took, |command, usage| share.commands.of(command).add(usage));
         share.counts[Count::CommandsProcessed as usize].fetch_add(calls, Ordering::Relaxed);
+        calls
     }
 
     /// The use of the command with this number.

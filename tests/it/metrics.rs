@@ -191,7 +191,6 @@ fn values_follow_what_commands_did() {
         ("redis_keyspace_misses_total", 1.0),
         ("redis_db_keys{db=db0}", 2.0),
         ("redis_db_keys_expiring{db=db0}", 1.0),
-        ("redis_db_avg_ttl_seconds{db=db0}", 0.0),
         ("redis_db_keys{db=db3}", 1.0),
         ("redis_commands_total{cmd=get}", 3.0),
         ("redis_commands_total{cmd=object|encoding}", 1.0),

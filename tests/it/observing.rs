@@ -529,3 +529,102 @@ fn info_has_the_fields_of_redis_but_for_those_that_are_left_out() {
     let named: BTreeSet<&str> = LEFT_OUT_OF_INFO.iter().map(|(field, _)| *field).collect();
     assert_eq!(left_out, named);
 }
+
+marked!(also_redis: a_client_is_described_by_the_fields_of_redis_in_its_order);
+fn a_client_is_described_by_the_fields_of_redis_in_its_order() {
+    let server = Server::start();
+    let mut client = server.client();
+    let fields = |client: &mut Client| -> Vec<(String, String)> {
+        let text = client.line("CLIENT INFO").text();
+        let words = text.split_whitespace().map(|word| word.split_once('=').expect("a field"));
+        words.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    };
+    let value = |fields: &[(String, String)], name: &str| -> u64 {
+        let found = fields.iter().find(|(other, _)| other == name);
+        found.expect(name).1.parse().expect("a number")
+    };
+    let names: Vec<String> = fields(&mut client).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(
+        names.join(" "),
+        "id addr laddr fd name age idle flags db sub psub ssub multi watch qbuf qbuf-free argv-mem multi-mem \
+         rbs rbp obl oll omem tot-mem events cmd user redir resp lib-name lib-ver io-thread tot-net-in \
+         tot-net-out tot-cmds"
+    );
+    let grown = |client: &mut Client, before: &[(String, String)]| {
+        let after = fields(client);
+        ["tot-net-in", "tot-net-out", "tot-cmds"].map(|name| value(&after, name) - value(before, name))
+    };
+    let before = fields(&mut client);
+    // A request counts when it was read, and as a command when it has run. Its reply was written by then.
+    let [input, output, commands] = grown(&mut client, &before);
+    assert_eq!((input, commands), (request(["CLIENT", "INFO"]).len() as u64, 1));
+    assert!(output > 300, "{output}");
+    let before = fields(&mut client);
+    client.line("SET k v").is_ok();
+    client.line("GET k").is("v");
+    client.line("NOSUCH").ignored();
+    client.line("MULTI").is_ok();
+    client.line("GET k").is_simple("QUEUED");
+    client.line("EXEC").ignored();
+    client.line("EVAL \"redis.call('PING'); return 1\" 0").is(1);
+    let [input, output, commands] = grown(&mut client, &before);
+    // SET, GET, MULTI, GET of EXEC, EXEC, PING of EVAL, EVAL, and CLIENT INFO before.
+    assert_eq!(commands, 8);
+    assert!((150..1000).contains(&input), "{input}");
+    assert!(output > 300, "{output}");
+    let listed = client.line("CLIENT LIST").text();
+    assert_eq!(listed.matches(" tot-cmds=").count(), 1, "{listed}");
+}
+
+marked!(also_redis: info_counts_keys_by_their_sizes);
+fn info_counts_keys_by_their_sizes() {
+    let server = Server::start_with(&["--enable-debug-command", "yes"]);
+    let mut client = server.client();
+    let sizes = |client: &mut Client| {
+        let text = client.line("INFO keysizes").text();
+        text.strip_prefix("# Keysizes\r\n").expect("the section").replace("\r\n", "\n")
+    };
+    assert_eq!(sizes(&mut client), "");
+    client.line("SET empty \"\"").is_ok();
+    client.line("SET one x").is_ok();
+    client.line("SET number 12345").is_ok();
+    client.cmd(["SET", "long", &"x".repeat(1 << 20)]).is_ok();
+    client.cmd(["SET", "shorter", &"x".repeat((1 << 20) - 1)]).is_ok();
+    client.line("RPUSH list 1 2 3").is(3);
+    client.line("SADD set 1 2").is(2);
+    client.line("SADD set2 a b c").is(3);
+    client.line("ZADD scores 1 a").is(1);
+    client.line("HSET hash a 1 b 2 c 3 d 4").is(4);
+    client.line("HEXPIRE hash 1000 FIELDS 1 a").ignored();
+    client.line("XADD stream * f v").ignored();
+    client.line("PFADD hll a").is(1);
+    client.line("DEL hll").is(1);
+    client.line("SELECT 3").is_ok();
+    client.line("APPEND elsewhere abcd").is(4);
+    let all = "db0_distrib_strings_sizes:0=1,1=1,4=1,512K=1,1M=1\n\
+               db0_distrib_lists_items:2=1\n\
+               db0_distrib_sets_items:2=2\n\
+               db0_distrib_zsets_items:1=1\n\
+               db0_distrib_hashes_items:4=1\n\
+               db3_distrib_strings_sizes:4=1\n";
+    assert_eq!(sizes(&mut client), all);
+    assert!(client.line("INFO").text().contains("\r\n# Keysizes\r\n"));
+    client.line("FLUSHDB").is_ok();
+    client.line("SELECT 0").is_ok();
+    client.line("DEL long shorter empty list set scores hash").is(7);
+    client.line("LPOP nosuch").is_nil();
+    assert_eq!(sizes(&mut client), "db0_distrib_strings_sizes:1=1,4=1\ndb0_distrib_sets_items:2=1\n");
+}
+
+#[test]
+fn info_counts_collections_by_their_bytes_if_that_is_asked_for() {
+    let mut client = Server::start_with(&["--key-memory-histograms", "yes"]).into_client();
+    client.line("SET s v").is_ok();
+    client.line("RPUSH l 1 2 3").is(3);
+    client.cmd(["HSET", "h", "f", &"x".repeat(5000)]).is(1);
+    let text = client.line("INFO keysizes").text();
+    assert!(text.contains("db0_distrib_lists_sizes:") && !text.contains("distrib_strings_sizes:0"), "{text}");
+    assert!(text.contains("db0_distrib_hashes_sizes:4K=1\r\n"), "{text}");
+    client.line("CONFIG SET key-memory-histograms no").is_ok();
+    assert!(!client.line("INFO keysizes").text().contains("lists_sizes"));
+}

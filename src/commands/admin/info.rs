@@ -6,13 +6,14 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::acl::log::Reason;
 use crate::config::{EVICTION_POLICIES, print_percentile};
 use crate::instance::Instance;
-use crate::keyspace::Totals;
+use crate::keyspace::{Histogram, KeySizes, SIZED_KINDS, Totals};
 use crate::persistence::LoadReport;
 use crate::platform::memory::available_bytes;
 use crate::platform::{processor, system};
@@ -49,12 +50,16 @@ const SECTIONS: &[(&str, bool, Describe)] = &[
     ("Latencystats", false, latency_statistics),
     ("Cluster", true, |section, _| section.field("cluster_enabled", 0)),
     ("Keyspace", true, keyspace),
+    (KEY_SIZES, true, key_sizes),
     ("Locks", true, locks),
     ("Store", true, store),
 ];
 
+/// The section for which all keys are looked at.
+const KEY_SIZES: &str = "Keysizes";
+
 /// The sections with one line for each of many things, which [`numbers`] leaves out.
-const LISTS: &[&str] = &["Threads", "Commandstats", "Errorstats", "Latencystats", "Keyspace"];
+const LISTS: &[&str] = &["Threads", "Commandstats", "Errorstats", "Latencystats", "Keyspace", KEY_SIZES];
 
 /// The source of INFO and metrics.
 #[derive(Debug)]
@@ -65,12 +70,14 @@ pub(crate) struct View<'a> {
     pub totals: Option<Totals>,
     /// Bytes of memory that were in use before anything was printed.
     pub used_memory: usize,
+    /// The sizes of its keys, for each database; `None` if they are not asked for.
+    sizes: Option<Arc<Vec<KeySizes>>>,
 }
 
 impl<'a> View<'a> {
     /// The view of a server whose shards add up to `totals`.
     pub(crate) fn new(instance: &'a Instance, totals: Option<Totals>) -> View<'a> {
-        View { instance, totals, used_memory: instance.used_memory() }
+        View { instance, totals, used_memory: instance.used_memory(), sizes: None }
     }
 }
 
@@ -108,7 +115,13 @@ fn info(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
         |name: &str, is_default: bool| wants_all || wants_default && is_default || asks_for(name);
     let used_memory = context.used_memory();
     crate::commands::locks::watching::correct_in(context.instance, context.tx)?;
-    let view = View { instance: context.instance, totals: Some(context.tx.walk()?.totals()), used_memory };
+    let walk = context.tx.walk()?;
+    let sizes = match asks_for(KEY_SIZES) {
+        true => Some(context.instance.key_sizes.count(&walk)),
+        false if is_asked_for(KEY_SIZES, true) => context.instance.key_sizes.estimate(&walk),
+        false => None,
+    };
+    let view = View { instance: context.instance, totals: Some(walk.totals()), used_memory, sizes };
     let mut text = String::new();
     let asked = SECTIONS.iter().filter(|(name, is_default, _)| is_asked_for(name, *is_default));
     for (name, _, describe) in asked {
@@ -596,11 +609,34 @@ fn latency_statistics(section: &mut Section, view: &View<'_>) {
 fn keyspace(section: &mut Section, view: &View<'_>) {
     let sizes = view.totals.iter().flat_map(|totals| totals.sizes.iter().enumerate());
     for (number, size) in sizes.filter(|(_, size)| size.keys > 0) {
-        let mut line = format!("keys={},expires={},avg_ttl=0", size.keys, size.expiring);
-        if size.field_expiring > 0 {
-            line += &format!(",subexpiry={}", size.field_expiring);
+        let ttl_ms = size.mean_ttl_ms(view.instance.clock.now_ms());
+        let (keys, expires, subexpiry) = (size.keys, size.expiring, size.field_expiring);
+        section.field(
+            format!("db{number}"),
+            format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms},subexpiry={subexpiry}"),
+        );
+    }
+}
+
+/// How many keys of each type have how many elements, and with `key-memory-histograms` how many bytes.
+fn key_sizes(section: &mut Section, view: &View<'_>) {
+    const ELEMENTS: [&str; SIZED_KINDS] =
+        ["strings_sizes", "lists_items", "sets_items", "zsets_items", "hashes_items"];
+    const BYTES: [&str; SIZED_KINDS] = ["", "lists_sizes", "sets_sizes", "zsets_sizes", "hashes_sizes"];
+    let with_bytes = view.instance.config.key_memory_histograms.get();
+    for (number, sizes) in view.sizes.iter().flat_map(|sizes| sizes.iter().enumerate()) {
+        let mut add = |names: [&str; SIZED_KINDS], of_kinds: &[Histogram; SIZED_KINDS]| {
+            for (name, histogram) in names.iter().zip(of_kinds).filter(|(name, _)| !name.is_empty()) {
+                let bars: Vec<_> = histogram.bars().map(|(label, keys)| format!("{label}={keys}")).collect();
+                if !bars.is_empty() {
+                    section.field(format!("db{number}_distrib_{name}"), bars.join(","));
+                }
+            }
+        };
+        add(ELEMENTS, &sizes.elements);
+        if with_bytes {
+            add(BYTES, &sizes.bytes);
         }
-        section.field(format!("db{number}"), line);
     }
 }
 

@@ -67,6 +67,7 @@ pub(crate) fn charge(
     let statistics = &instance.statistics;
     let nanos = took.as_nanos() as u64;
     statistics.add_call(registered.number, nanos);
+    session.client.traffic.commands.add(1);
     if statistics.hot_keys.is_active() && origin != Origin::Script {
         // What a script takes is charged to the keys that it declares.
         let keys = registered.command.keys_of(request).map(|(key, _)| key);

@@ -19,6 +19,8 @@ pub struct DatabaseSize {
     pub keys: usize,
     /// Keys with an expiry.
     pub expiring: usize,
+    /// The sum of their expiries, in milliseconds since 1970.
+    pub expiries_sum_ms: u128,
     /// Hashes of which some fields have an expiry.
     pub field_expiring: usize,
     /// Bytes of the tables that point to the entries.
@@ -30,9 +32,23 @@ impl DatabaseSize {
     pub(in crate::keyspace) fn add(&mut self, part: DatabaseSize) {
         self.keys += part.keys;
         self.expiring += part.expiring;
+        self.expiries_sum_ms += part.expiries_sum_ms;
         self.field_expiring += part.field_expiring;
         self.table_bytes += part.table_bytes;
     }
+
+    /// For how long the keys with an expiry stay on average, in milliseconds.
+    pub fn mean_ttl_ms(&self, now_ms: u64) -> u64 {
+        let mean_ms = self.expiries_sum_ms.checked_div(self.expiring as u128).unwrap_or(0);
+        u64::try_from(mean_ms).unwrap_or(u64::MAX).saturating_sub(now_ms)
+    }
+}
+
+/// An expiry as a part of a sum. What expires after the year 2109 counts as if it did then, so that the sum of
+/// four million expiries fits into 64 bits.
+#[inline]
+fn term(expires_at_ms: Option<u64>) -> u64 {
+    expires_at_ms.map_or(0, |at_ms| at_ms.min(1 << 42))
 }
 
 /// The keys of one database in one shard.
@@ -49,6 +65,8 @@ pub(in crate::keyspace) struct Table {
     expiring: u32,
     /// Hashes of which some fields have an expiry.
     field_expiring: u32,
+    /// The sum of the [terms](term) of the expiries of entries.
+    expiries_sum_ms: u64,
     /// A sweep before this moment has nothing to do.
     sweep_at_ms: u64,
     /// The next entries to expire. Without it, a sweep looks at the whole table.
@@ -74,6 +92,7 @@ impl Default for Table {
             layout: 0,
             expiring: 0,
             field_expiring: 0,
+            expiries_sum_ms: 0,
             sweep_at_ms: u64::MAX,
             due_soon: None,
             awaited: None,
@@ -366,6 +385,7 @@ impl Table {
             keys: self.entries.len(),
             expiring: self.expiring as usize,
             field_expiring: self.field_expiring as usize,
+            expiries_sum_ms: u128::from(self.expiries_sum_ms),
             table_bytes: self.entries.allocation_size(),
         }
     }
@@ -436,6 +456,7 @@ impl Table {
         if entry.ends_at_ms().is_some_and(|ends_at_ms| ends_at_ms <= now_ms) {
             let Some(entry) = self.entries.remove(hash, place) else { return };
             self.expiring -= u32::from(entry.expires_at_ms().is_some());
+            self.expiries_sum_ms = self.expiries_sum_ms.wrapping_sub(term(entry.expires_at_ms()));
             self.field_expiring -= u32::from(entry.has_field_expiries());
             gone(entry);
         } else {
@@ -477,13 +498,15 @@ impl Table {
             }
             true
         };
-        let (mut keys, mut hashes) = (0, 0);
+        let (mut keys, mut hashes, mut sum_ms) = (0, 0, 0_u64);
         self.entries.retain(&hash, stays, |entry| {
             keys += u32::from(entry.expires_at_ms().is_some());
+            sum_ms = sum_ms.wrapping_add(term(entry.expires_at_ms()));
             hashes += u32::from(entry.has_field_expiries());
             gone(entry);
         });
         self.expiring -= keys;
+        self.expiries_sum_ms = self.expiries_sum_ms.wrapping_sub(sum_ms);
         self.field_expiring -= hashes;
         before - self.len() + hashes_due
     }
@@ -511,6 +534,8 @@ impl Table {
     #[inline]
     fn count_expiry(&mut self, hash: u64, before_ms: Option<u64>, after_ms: Option<u64>) {
         self.expiring = self.expiring + u32::from(after_ms.is_some()) - u32::from(before_ms.is_some());
+        self.expiries_sum_ms =
+            self.expiries_sum_ms.wrapping_add(term(after_ms)).wrapping_sub(term(before_ms));
         if let Some(after_ms) = after_ms {
             self.note_expiry(hash, after_ms);
         }

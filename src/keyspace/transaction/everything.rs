@@ -40,7 +40,7 @@ impl<'a> Transaction<'a> {
         if self.holds_everything() { Ok(Everything(self)) } else { Err(NotEverything) }
     }
 
-    pub(super) fn holds_everything(&self) -> bool {
+    pub(in crate::keyspace) fn holds_everything(&self) -> bool {
         matches!(&self.held, Held::Many(shards) if shards.len() == self.keyspace.shards.len())
     }
 }

@@ -140,7 +140,12 @@ fn tell_databases(page: &mut Page, view: &View<'_>) {
         "Hashes of each database of which some fields expire.",
         |size| size.field_expiring,
     );
-    tell("redis_db_avg_ttl_seconds", "Always 0, as in INFO: it is not measured.", |_| 0);
+    let now_ms = view.instance.clock.now_ms();
+    let help = "For how long the keys of each database that expire stay on average.";
+    let mut family = page.family("redis_db_avg_ttl_seconds", MetricKind::Gauge, help);
+    for (database, size) in &sizes {
+        family.sample(&[("db", database)], size.mean_ttl_ms(now_ms) as f64 / 1e3);
+    }
 }
 
 /// Writes the counts and times of each command that was used.
