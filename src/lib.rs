@@ -47,6 +47,7 @@ mod long_double;
 mod name_table;
 mod progress;
 mod resp;
+mod sync;
 
 mod certificates;
 mod dump;

@@ -16,24 +16,30 @@
 //! there ([`Lane::Long`]). So any number of long requests delays no short one: the system divides the cores
 //! among the threads.
 
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests;
+
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Condvar;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::unconstrained;
 use tokio::time::timeout;
 
 use crate::allocator::{Account, charged, report_at_end};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex};
 
 /// Stack of a thread: deeply nested scripts need more than the default of two MiB. Only the used part takes
 /// memory.
@@ -95,7 +101,7 @@ const ENDED: u8 = 5;
 
 /// How often a thread looks whether another thread has finished with a client whose next turn has come.
 /// Mostly that one has just woken it, or has just written its reply.
-const FINISH_GLANCES: u32 = 200;
+const FINISH_GLANCES: u32 = if cfg!(all(test, feature = "shuttle")) { 2 } else { 200 };
 
 /// A client's choice of the queue in which its task waits next.
 #[derive(Clone, Debug, Default)]
@@ -128,7 +134,7 @@ pub(crate) type Serve = fn(Arc<Task>) -> bool;
 /// The clients of all servers of a host, in the order in which they are served.
 pub(crate) struct Rota {
     queue: Mutex<Queue>,
-    long: Mutex<LongQueue>,
+    long: parking_lot::Mutex<LongQueue>,
     /// Notifies a thread for long requests.
     long_ready: Condvar,
     /// How many threads serve all clients.
@@ -206,7 +212,7 @@ impl Rota {
     pub(crate) fn new(threads: usize, long_threads_max: usize, serve: Serve) -> Rota {
         Rota {
             queue: Mutex::default(),
-            long: Mutex::default(),
+            long: parking_lot::Mutex::default(),
             long_ready: Condvar::new(),
             threads,
             long_threads_max,
@@ -250,7 +256,8 @@ impl Rota {
     fn push_long(self: &Arc<Self>, task: Arc<Task>) {
         let mut long = self.long.lock();
         long.ready.push_back(task);
-        if long.idle > 0 {
+        // A thread that was notified counts as idle until it has taken a client.
+        if long.ready.len() <= long.idle {
             self.long_ready.notify_one();
         } else if long.threads < self.long_threads_max {
             let rota = Arc::clone(self);
@@ -402,10 +409,7 @@ impl Clientele {
     /// Ends all clients that are still served. Called when the server stops, after they were asked to leave.
     /// A thread that runs one of them ends it afterwards, and this waits for that, but not for ever.
     pub(crate) async fn close(&self) {
-        self.is_closed.store(true, Ordering::SeqCst);
-        let tasks: Vec<_> = self.tasks.lock().values().filter_map(Weak::upgrade).collect();
-        tasks.iter().for_each(|task| task.end());
-        drop(tasks);
+        self.stop();
         let all_left = async {
             loop {
                 let left = self.left.notified();
@@ -418,6 +422,13 @@ impl Clientele {
         if timeout(END_PATIENCE, all_left).await.is_err() {
             tracing::warn!("A client's request did not end with its server.");
         }
+    }
+
+    /// Ends the clients that no thread runs. Each of the others ends when its thread has finished with it.
+    fn stop(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        let tasks: Vec<_> = self.tasks.lock().values().filter_map(Weak::upgrade).collect();
+        tasks.iter().for_each(|task| task.stop());
     }
 
     /// Does work for one of the clients.
@@ -447,7 +458,7 @@ impl Task {
             }
         };
         drop(serving);
-        if is_over || self.clientele.is_closed.load(Ordering::Relaxed) {
+        if is_over {
             return self.end();
         }
         self.finish();
@@ -470,20 +481,35 @@ impl Task {
         }
     }
 
-    /// Ends a turn, after which the client waits for something.
+    /// Ends a turn, after which the client waits for something. If its server has stopped meanwhile, it does
+    /// not: either this sees that, or [`Task::stop`] sees that no thread runs the task.
     fn finish(self: Arc<Self>) {
         let mut state = RUNNING;
-        loop {
-            let next = if state == RUNNING { IDLE } else { QUEUED };
+        let is_late = loop {
+            let next = match state {
+                RUNNING => IDLE,
+                ENDED => return,
+                _ => QUEUED,
+            };
             match self.state.compare_exchange_weak(state, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(RUNNING_LATE) => {
-                    let clientele = Arc::clone(&self.clientele);
-                    return clientele.push(self);
-                }
-                Ok(_) => return,
+                Ok(before) => break before == RUNNING_LATE,
                 Err(now) => state = now,
             }
+        };
+        if self.clientele.is_closed.load(Ordering::Relaxed) {
+            self.end();
+        } else if is_late {
+            let clientele = Arc::clone(&self.clientele);
+            clientele.push(self);
         }
+    }
+
+    /// Ends a task whose server has stopped. A thread that runs it ends it when it has finished.
+    fn stop(&self) {
+        // This and the change of `finish` are in one order. If that one is the later one, it sees that the
+        // server has stopped. If this one is, the task is unlocked here.
+        self.state.fetch_add(0, Ordering::AcqRel);
+        self.end();
     }
 
     /// Drops what serves the client: its socket and its registration. Does nothing while a thread runs it.

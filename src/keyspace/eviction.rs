@@ -8,12 +8,12 @@
 
 use super::Shard;
 use super::store::entry::Entry;
-use super::store::sync::Mutex;
 use super::store::table::Table;
 use super::transaction::Held;
 use super::transaction::following::losses::Loss;
 use super::transaction::following::news::Effect;
 use super::{KeyLocation, Keyspace};
+use crate::sync::Mutex;
 
 /// The most candidates that the pool keeps for the next time. Redis: `EVPOOL_SIZE`.
 const POOL_MAX: usize = 16;

@@ -40,6 +40,7 @@ use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 
 use crate::clock::Clock;
+use crate::sync::Mutex;
 use crate::values::{Content, KINDS, Limits, TypeFacts, Value};
 use access::Access;
 use eviction::Pool;
@@ -53,7 +54,6 @@ use store::entry::Entry;
 use store::locking::LongHeld;
 pub(crate) use store::locking::{Busy, NotNow};
 pub(crate) use store::shard::KeyspaceCounters;
-use store::sync::Mutex;
 pub(crate) use store::table::DatabaseSize;
 pub(crate) use store::token::Token;
 use totals::ReadsOfCopies;

@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::keyspace::store::sync::{Mutex, MutexGuard};
 use crate::keyspace::{Hold, Shard};
 use crate::keyspace::{Keyspace, SHARDS_MAX};
+use crate::sync::{Mutex, MutexGuard};
 
 /// A script holds shards, and has run for so long that no thread waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,5 @@ mod due;
 pub(in crate::keyspace) mod entry;
 pub(in crate::keyspace) mod locking;
 pub(in crate::keyspace) mod shard;
-pub(in crate::keyspace) mod sync;
 pub(in crate::keyspace) mod table;
 pub(in crate::keyspace) mod token;

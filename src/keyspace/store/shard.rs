@@ -7,8 +7,8 @@ use std::ops::Deref;
 use crate::keyspace::KeyLocation;
 use crate::keyspace::store::copies::{Copies, Position, PreservedBytes};
 use crate::keyspace::store::entry::Entry;
-use crate::keyspace::store::sync::Mutex;
 use crate::keyspace::store::table::{Removed, Table};
+use crate::sync::Mutex;
 
 /// A shard and its lock, in cache lines of their own. All that a command on a key of the first database reads
 /// of them is in the first line, so it needs one read of memory.

@@ -7,7 +7,7 @@
 use super::{Held, Hold, Transaction, is_same};
 use crate::keyspace::Keyspace;
 use crate::keyspace::Shard;
-use crate::keyspace::store::sync::MutexGuard;
+use crate::sync::MutexGuard;
 
 /// A script named a key, and its transaction may not hold more shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,11 +33,11 @@ use crate::allocator::taken_bytes;
 use crate::keyspace::Shard;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::locking::{Busy, HeldShards, NotNow, ShardSet};
-use crate::keyspace::store::sync::MutexGuard;
 use crate::keyspace::transaction::following::aftermath::Left;
 use crate::keyspace::transaction::following::interest::Wanted;
 use crate::keyspace::transaction::following::lens::{Grouping, Made};
 use crate::keyspace::{KeyLocation, Keyspace};
+use crate::sync::MutexGuard;
 use crate::values::{Content, HASH_KIND, Type, Value, WrongType};
 
 use long_texts::Prepared;
@@ -266,9 +266,9 @@ impl<'a> Transaction<'a> {
         self.moment() >> 1
     }
 
-    /// The first whole millisecond that is not before the transaction's moment.
+    /// The first whole millisecond that is not before the transaction's moment: from here on, spans count.
     #[inline]
-    fn next_ms(&self) -> u64 {
+    pub fn next_ms(&self) -> u64 {
         self.moment().div_ceil(2)
     }
 

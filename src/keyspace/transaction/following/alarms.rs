@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::sync::Notify;
 
-use crate::keyspace::store::sync::Mutex;
 use crate::keyspace::transaction::following::losses::DatabaseKey;
+use crate::sync::Mutex;
 
 /// Locks that are granted before the thread serves other clients: each takes some ten microseconds.
 const RUNG_AT_ONCE_MAX: usize = 64;

@@ -31,10 +31,10 @@ use hashbrown::HashTable;
 
 use crate::keyspace::Keyspace;
 use crate::keyspace::store::entry::Entry;
-use crate::keyspace::store::sync::{AtomicU64, Mutex};
 use crate::keyspace::transaction::following::interest::Interest;
 use crate::keyspace::transaction::following::news::Effect;
 use crate::keyspace::transaction::{Everything, Transaction};
+use crate::sync::{AtomicU64, Mutex};
 use crate::values::ABSENT_KIND;
 
 /// How a waiter gets what it waits for. The module with the commands knows.

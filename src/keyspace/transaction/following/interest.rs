@@ -9,7 +9,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::events::EventClass;
-use crate::keyspace::store::sync::AtomicU64;
+use crate::sync::AtomicU64;
 
 /// What clients and the log want to know. The low half has event classes, surveys, the journal and tracking.
 /// The high half has the number of watched keys.

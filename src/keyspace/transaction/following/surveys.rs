@@ -17,10 +17,10 @@ use std::collections::hash_map::Entry;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::keyspace::store::sync::Mutex;
 use crate::keyspace::transaction::following::Followers;
 use crate::keyspace::transaction::following::watching::Mark;
 use crate::keyspace::transaction::{Everything, Transaction};
+use crate::sync::Mutex;
 
 /// Keys that a survey may read.
 #[derive(Debug)]

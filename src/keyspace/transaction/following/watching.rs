@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use hashbrown::HashTable;
 
 use crate::keyspace::Keyspace;
-use crate::keyspace::store::sync::AtomicBool;
 use crate::keyspace::transaction::Transaction;
+use crate::sync::AtomicBool;
 
 /// Whether a watched key has changed. A client and the keys that it watches share it.
 #[derive(Debug, Default)]

@@ -1,16 +1,17 @@
-//! The locks and atomic numbers of the keyspace.
+//! The locks and atomic numbers of the keyspace, and of the order in which clients are served.
 //!
 //! In the unit tests of the feature `shuttle` these are the types of a model. At each use the model may
-//! switch to another task, so that `keyspace::interleavings` can try the orders in which things may happen.
-//! The model knows orders, but no weak memory. That is enough: every relaxed read here happens under a lock.
+//! switch to another task, so that `keyspace::interleavings` and `host::rota::interleavings` can try the
+//! orders in which things may happen. The model knows orders, but no weak memory. That is enough for the
+//! keyspace, where every relaxed read happens under a lock.
 
 #[cfg(not(all(test, feature = "shuttle")))]
-pub(in crate::keyspace) use std::sync::atomic::{AtomicBool, AtomicU64};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
 #[cfg(all(test, feature = "shuttle"))]
-pub(in crate::keyspace) use model::{AtomicBool, AtomicU64, Mutex, MutexGuard};
+pub(crate) use model::{AtomicBool, AtomicU8, AtomicU64, Mutex, MutexGuard};
 #[cfg(not(all(test, feature = "shuttle")))]
-pub(in crate::keyspace) use parking_lot::{Mutex, MutexGuard};
+pub(crate) use parking_lot::{Mutex, MutexGuard};
 
 #[cfg(all(test, feature = "shuttle"))]
 mod model {
@@ -20,7 +21,7 @@ mod model {
     use std::time::Duration;
 
     use shuttle::sync as shuttled;
-    pub(in crate::keyspace) use shuttle::sync::atomic::{AtomicBool, AtomicU64};
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
     use shuttle::thread;
 
     shuttle::thread_local! {
@@ -28,29 +29,29 @@ mod model {
         static HELD: Cell<usize> = Cell::new(0);
     }
 
-    /// The functions of parking_lot's mutex that the keyspace uses.
+    /// The functions of parking_lot's mutex that are used.
     #[derive(Debug, Default)]
-    pub(in crate::keyspace) struct Mutex<T>(shuttled::Mutex<T>);
+    pub(crate) struct Mutex<T>(shuttled::Mutex<T>);
 
     #[derive(Debug)]
-    pub(in crate::keyspace) struct MutexGuard<'a, T>(shuttled::MutexGuard<'a, T>);
+    pub(crate) struct MutexGuard<'a, T>(shuttled::MutexGuard<'a, T>);
 
     impl<T> Mutex<T> {
-        pub(in crate::keyspace) fn new(value: T) -> Self {
+        pub(crate) fn new(value: T) -> Self {
             Mutex(shuttled::Mutex::new(value))
         }
 
-        pub(in crate::keyspace) fn lock(&self) -> MutexGuard<'_, T> {
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             MutexGuard::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
         }
 
-        pub(in crate::keyspace) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             self.0.try_lock().ok().map(MutexGuard::new)
         }
 
         /// The model has no time. A task that holds nothing blocks no other task, so it waits as long as it
         /// takes. A task that holds a lock lets another task run, tries once more, and gives up.
-        pub(in crate::keyspace) fn try_lock_for(&self, _: Duration) -> Option<MutexGuard<'_, T>> {
+        pub(crate) fn try_lock_for(&self, _: Duration) -> Option<MutexGuard<'_, T>> {
             if HELD.with(Cell::get) == 0 {
                 return Some(self.lock());
             }
