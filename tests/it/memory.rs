@@ -281,3 +281,44 @@ fn keys_stay_where_only_clients_take_too_much() {
     }
     client.line("DBSIZE").is(KEYS as i64);
 }
+
+#[test]
+fn a_long_list_and_a_long_stream_take_few_bytes_an_element() {
+    const STEP: usize = 50_000;
+    let server = Server::start();
+    let mut client = server.client();
+    let mut each = |fill: &mut dyn FnMut(&mut Client, usize)| {
+        fill(&mut client, 0);
+        let before = used(&mut client);
+        fill(&mut client, 1);
+        fill(&mut client, 2);
+        (used(&mut client) - before) as f64 / (2 * STEP) as f64
+    };
+    for command in ["RPUSH", "LPUSH"] {
+        let bytes = each(&mut |client, step| {
+            for from in (step * STEP..(step + 1) * STEP).step_by(1000) {
+                let elements = (from..from + 1000).map(|number| format!("{number:010}"));
+                client.cmd([command, command].map(str::to_owned).into_iter().chain(elements)).ignored();
+            }
+        });
+        assert!(bytes < 12.6, "{bytes} by {command}");
+    }
+    // Elements of different lengths, of which the first in a page says nothing about the others.
+    let bytes = each(&mut |client, step| {
+        for from in (step * STEP..(step + 1) * STEP).step_by(1000) {
+            let elements = (from..from + 1000).map(|number| "x".repeat(number * 7919 % 21));
+            client.cmd(["RPUSH", "mixed"].map(str::to_owned).into_iter().chain(elements)).ignored();
+        }
+    });
+    assert!(bytes < 12.8, "{bytes}");
+    let bytes = each(&mut |client, step| {
+        for from in (step * STEP..(step + 1) * STEP).step_by(1000) {
+            let requests: Vec<u8> = (from..from + 1000)
+                .flat_map(|number| request(["XADD", "stream", "*", "f", &format!("{number:010}")]))
+                .collect();
+            client.send(&requests);
+            (0..1000).for_each(|_| client.reply().ignored());
+        }
+    });
+    assert!(bytes < 21.5, "{bytes} by XADD");
+}

@@ -105,6 +105,23 @@ impl<const KEY: usize> Page<KEY> {
         self.copy_to(layout, records, layout.total - layout.records - size)
     }
 
+    /// Removes all records but one, which is moved to the front of the room, or to its back. The room stays.
+    /// Returns false if the allocation is shared; then nothing has changed.
+    pub(super) fn keep_only(&mut self, i: usize, is_behind_room: bool) -> bool {
+        let record = self.bound(i)..self.bound(i + 1);
+        let Some(bytes) = Arc::get_mut(&mut self.0) else { return false };
+        let layout = Layout::of::<KEY>(bytes);
+        let room = layout.total - layout.records;
+        let start = if is_behind_room { room - record.len() } else { 0 };
+        bytes.copy_within(layout.keys + i * KEY..layout.keys + (i + 1) * KEY, layout.keys);
+        let end = start + record.len();
+        bytes.copy_within(layout.records + record.start..layout.records + record.end, layout.records + start);
+        write(bytes, COUNT, 1);
+        write(bytes, BOUNDS, start);
+        write(bytes, BOUNDS + 1, end);
+        true
+    }
+
     /// The number of records.
     #[inline]
     pub(super) fn len(&self) -> usize {

@@ -24,6 +24,7 @@ use self::branch::{
 };
 use super::page::{PAGE_BYTES_MAX, Page, Record};
 use super::remains::Remains;
+use crate::cancel;
 
 /// Kids of a branch at most when many records are gathered: some can be added before it is split.
 const GATHERED_KIDS: usize = KIDS_MAX / 4 * 3;
@@ -77,7 +78,7 @@ impl Sequence {
         let mut bytes = kids.iter().map(|kid| kid.node.bytes()).sum();
         while kids.len() > 1 {
             let share = kids.len().div_ceil(kids.len().div_ceil(GATHERED_KIDS));
-            let branch = |kids: &[Kid]| Kid::of(Node::Branch(Arc::new(Branch { kids: kids.to_vec() })));
+            let branch = |kids: &[Kid]| Kid::of(Node::Branch(Arc::new(Branch::of(kids.iter().cloned()))));
             kids = kids.chunks(share).map(branch).collect();
             bytes += kids.iter().map(|kid| kid.node.bytes()).sum::<usize>();
         }
@@ -333,7 +334,7 @@ impl Sequence {
     fn split(&mut self, position: usize) {
         if self.root.is_full() {
             let root = std::mem::replace(&mut self.root, Node::Page(Page::empty()));
-            self.root = Node::Branch(Arc::new(Branch { kids: vec![Kid::of(root)] }));
+            self.root = Node::Branch(Arc::new(Branch::of([Kid::of(root)].into_iter())));
             self.bytes += branch_bytes(1);
         }
         let (is_first, is_last) = (position == 0, position + 1 == self.len);
@@ -422,6 +423,7 @@ fn record_at<'s>(of: &'s Sequence, hand: &mut Option<(&'s Page<0>, usize)>, posi
     {
         return page.record(position - first);
     }
+    cancel::check();
     let (page, offset) = of.page(position);
     *hand = Some((page, position - offset));
     page.record(offset)

@@ -31,6 +31,9 @@ const SPARE_SHARE: usize = 8;
 /// ... and at least this number of bytes.
 const SPARE_BYTES_MIN: usize = 64;
 
+/// A block with more room than this leaves none to the next one, which may stay small.
+const LEFT_BYTES_MAX: usize = 16 << 10;
+
 const CORRUPT: DecodeError = DecodeError::Invalid("Stream listpack integrity check failed.");
 
 /// The entries of a listpack.
@@ -114,6 +117,19 @@ impl Block {
     /// Gives spare room back. No entry will be added to the block.
     pub(super) fn shrink(&mut self) {
         self.0.shrink_to_fit();
+    }
+
+    /// Leaves the room of a block to which no entry will be added to the next one, which will need as much.
+    /// Blocks that grow, each from a small one on, would leave holes of all sizes between others.
+    pub(super) fn leave_room_to(&mut self, next: &mut Block) {
+        // One that was read from a file is large already.
+        if self.0.capacity() <= LEFT_BYTES_MAX && next.0.len() < self.0.len() / 2 {
+            let full = self.0.as_slice().to_vec();
+            let mut room = std::mem::replace(&mut self.0, full);
+            room.clear();
+            room.extend_from_slice(&next.0);
+            next.0 = room;
+        }
     }
 
     /// The number of all entries, deleted or not.

@@ -142,7 +142,10 @@ impl Blocks {
     }
 
     /// Appends a block. The one before it will not grow any more.
-    pub(super) fn push(&mut self, id: EntryId, live: u32, block: Block) {
+    pub(super) fn push(&mut self, id: EntryId, live: u32, mut block: Block) {
+        if let Some(full) = self.last.as_mut().and_then(|full| Arc::get_mut(&mut full.block)) {
+            full.leave_room_to(&mut block);
+        }
         let kept = Kept::new(id, live, block);
         self.len += 1;
         self.bytes += kept.bytes as usize;

@@ -16,6 +16,7 @@ enum Step {
     Push(Vec<u8>),
     Pop,
     Part(prop::sample::Index, usize, bool),
+    KeepOnly(prop::sample::Index, bool),
     OverwriteEnd(prop::sample::Index, u8),
     Share,
 }
@@ -38,6 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => record().prop_map(Step::Push),
         4 => Just(Step::Pop),
         1 => (index(), 0..60usize, any::<bool>()).prop_map(|(at, count, front)| Step::Part(at, count, front)),
+        1 => (index(), any::<bool>()).prop_map(|(at, is_behind)| Step::KeepOnly(at, is_behind)),
         2 => (index(), any::<u8>()).prop_map(|(at, byte)| Step::OverwriteEnd(at, byte)),
         1 => Just(Step::Share),
     ]
@@ -96,6 +98,15 @@ proptest! {
                     page = copy(&copies[copies.len() - 1].0, part.clone(), 100);
                     model = model[part].to_vec();
                 }
+                Step::KeepOnly(at, is_behind_room) => if count > 0 {
+                    let (at, bytes) = (at.index(count), page.bytes());
+                    let is_shared = copies.last().is_some_and(|(copy, _)| Arc::ptr_eq(&copy.0, &page.0));
+                    assert_eq!(page.keep_only(at, is_behind_room), !is_shared);
+                    if !is_shared {
+                        model = vec![model[at].clone()];
+                        assert_eq!(page.bytes(), bytes);
+                    }
+                },
                 Step::OverwriteEnd(at, byte) => if count > 0 {
                     let at = at.index(count);
                     if let Some(last) = model[at].1.last_mut() {

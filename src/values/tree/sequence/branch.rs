@@ -14,6 +14,9 @@ use crate::allocator::taken_bytes;
 
 /// Kids of a branch at most: 10 million records of ten bytes make a tree of three branches above a page.
 pub(super) const KIDS_MAX: usize = if cfg!(test) { 6 } else { 64 };
+/// The room for kids is a multiple of this. Lists that grow by one kid at a time would leave holes of all
+/// sizes between the pages.
+const KIDS_STEP: usize = if cfg!(test) { 2 } else { 8 };
 /// Two branches merge if both together have no more kids than this, so that the next few do not split them
 /// again.
 const MERGED_KIDS_MAX: usize = KIDS_MAX / 2;
@@ -26,10 +29,20 @@ pub(super) enum Node {
     Branch(Arc<Branch>),
 }
 
-/// Never without kids; the list has no spare room.
-#[derive(Clone)]
+/// Never without kids. The list has the room that [`room_for`] their number gives.
 pub(super) struct Branch {
     pub(super) kids: Vec<Kid>,
+}
+
+impl Clone for Branch {
+    fn clone(&self) -> Branch {
+        Branch::of(self.kids.iter().cloned())
+    }
+}
+
+/// The room of a list of this number of kids.
+pub(super) fn room_for(kids: usize) -> usize {
+    kids.next_multiple_of(KIDS_STEP)
 }
 
 #[derive(Clone)]
@@ -118,6 +131,17 @@ impl Node {
 }
 
 impl Branch {
+    pub(super) fn of(kids: impl ExactSizeIterator<Item = Kid>) -> Branch {
+        let mut all = Vec::with_capacity(room_for(kids.len()));
+        all.extend(kids);
+        Branch { kids: all }
+    }
+
+    /// Gives the room back of kids that were removed.
+    fn shrink(&mut self) {
+        self.kids.shrink_to(room_for(self.kids.len()));
+    }
+
     pub(super) fn bytes(&self) -> usize {
         branch_bytes(self.kids.len())
     }
@@ -187,7 +211,7 @@ impl Branch {
                 let count = branch.kids.len();
                 let cut = if is_last { count - 1 } else { count / 2 };
                 let cut = if is_first { 1 } else { cut };
-                let half = |kids: &[Kid]| Node::Branch(Arc::new(Branch { kids: kids.to_vec() }));
+                let half = |kids: &[Kid]| Node::Branch(Arc::new(Branch::of(kids.iter().cloned())));
                 let (left, right) = (half(&branch.kids[..cut]), half(&branch.kids[cut..]));
                 *node = left;
                 right
@@ -195,7 +219,9 @@ impl Branch {
         };
         let left = node.clone();
         self.kids[index] = Kid { bound, ..Kid::of(left) };
-        self.kids.reserve_exact(1);
+        if self.kids.len() == self.kids.capacity() {
+            self.kids.reserve_exact(KIDS_STEP);
+        }
         self.kids.insert(index + 1, Kid::of(right));
     }
 
@@ -210,7 +236,7 @@ impl Branch {
             is_gone
         });
         removed.extend(whole.map(|kid| kid.node));
-        self.kids.shrink_to_fit();
+        self.shrink();
         gone.start..gone.end - taken
     }
 
@@ -230,7 +256,7 @@ impl Branch {
     pub(super) fn leave_out(&mut self, index: usize) -> usize {
         let before = self.bytes();
         let gone = bytes_below([&self.kids.remove(index).node]);
-        self.kids.shrink_to_fit();
+        self.shrink();
         before + gone - self.bytes()
     }
 
@@ -246,7 +272,7 @@ impl Branch {
                 let bytes = merged.bytes();
                 self.kids[left] = Kid { bound: a.bound, ..Kid::of(merged) };
                 self.kids.remove(left + 1);
-                self.kids.shrink_to_fit();
+                self.shrink();
                 return Some((before + halves, self.bytes() + bytes));
             }
         }
@@ -254,18 +280,21 @@ impl Branch {
     }
 }
 
-/// Moves the record at one end of the sequence to a page of its own. That page gets all its room at once, so
-/// that it never grows: pages that grow leave holes between others.
+/// Leaves the record at one end of the sequence alone in its page, whose room suits what comes there. The
+/// others go to a new page, which is full, and mostly changes no more: it has no spare room. A page at an end
+/// that grew, or was made anew each time, would leave holes between others.
 fn split_page_at_an_end(page: &mut Page<0>, is_first: bool) -> Node {
     let count = page.len();
-    let end = if is_first { 0..1 } else { count - 1..count };
-    let moved = if is_first {
-        page.part_behind_room(end.clone(), PAGE_BYTES_MAX)
-    } else {
-        page.part(end.clone(), PAGE_BYTES_MAX)
-    };
-    page.splice(end, None);
-    Node::Page(moved)
+    let (kept, rest) = if is_first { (0, 1..count) } else { (count - 1, 0..count - 1) };
+    let rest = page.part(rest, 0);
+    let mut end = std::mem::replace(page, rest);
+    if end.bytes() > 2 * PAGE_BYTES_MAX || !end.keep_only(kept, is_first) {
+        end = match is_first {
+            true => end.part_behind_room(kept..kept + 1, PAGE_BYTES_MAX),
+            false => end.part(kept..kept + 1, PAGE_BYTES_MAX),
+        };
+    }
+    Node::Page(end)
 }
 
 /// One node of two that are small and next to each other.
@@ -275,10 +304,8 @@ fn merged(a: &Node, b: &Node) -> Option<Node> {
             Some(Node::Page(Page::gather(a.records().chain(b.records()), 0)))
         }
         (Node::Branch(a), Node::Branch(b)) if a.kids.len() + b.kids.len() <= MERGED_KIDS_MAX => {
-            let mut kids = Vec::with_capacity(a.kids.len() + b.kids.len());
-            kids.extend_from_slice(&a.kids);
-            kids.extend_from_slice(&b.kids);
-            Some(Node::Branch(Arc::new(Branch { kids })))
+            let kids: Vec<Kid> = a.kids.iter().chain(&b.kids).cloned().collect();
+            Some(Node::Branch(Arc::new(Branch::of(kids.into_iter()))))
         }
         _ => None,
     }
@@ -348,5 +375,5 @@ pub(super) fn bound_of(record: &[&[u8]]) -> u64 {
 
 /// Bytes of a branch, without what is below it.
 pub(super) fn branch_bytes(kids: usize) -> usize {
-    shared_bytes(size_of::<Branch>()) + taken_bytes(kids * size_of::<Kid>())
+    shared_bytes(size_of::<Branch>()) + taken_bytes(room_for(kids) * size_of::<Kid>())
 }

@@ -4,7 +4,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::branch::KIDS_MAX;
+use super::branch::{KIDS_MAX, room_for};
 use super::*;
 
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ fn recount(node: &Node, is_root: bool) -> (usize, usize, usize) {
         }
         Node::Branch(branch) => {
             assert!((1..=KIDS_MAX).contains(&branch.kids.len()));
-            assert_eq!(branch.kids.capacity(), branch.kids.len());
+            assert_eq!(branch.kids.capacity(), room_for(branch.kids.len()));
             let kids: Vec<_> = branch.kids.iter().map(|kid| recount(&kid.node, false)).collect();
             for (kid, (_, len, depth)) in branch.kids.iter().zip(&kids) {
                 assert_eq!((*len, *depth), (kid.len, kids[0].2));
