@@ -97,6 +97,8 @@ pub struct Session {
     pub logged: Own,
     /// When its command began. Set for commands that are timed one by one.
     pub began: Instant,
+    /// The time that the present transaction or script has told.
+    told: Option<Duration>,
     /// When the script of its last command ended, so that the clock need not be read again to time the
     /// command.
     pub ended: Option<Instant>,
@@ -270,6 +272,7 @@ impl Session {
             subscriptions: Subscriptions::default(),
             tracking: None,
             may_not_wait: false,
+            told: None,
             is_in_script: false,
             outbox: None,
             wait: None,
@@ -353,9 +356,31 @@ impl Session {
         Ok(())
     }
 
+    /// Begins with the first of several commands, none of which may wait.
+    pub fn begin_unit(&mut self) {
+        self.may_not_wait = true;
+        self.told = None;
+    }
+
+    /// The time since 1970 for all commands of EXEC or of a script, as the clock is now; `from_ms` is when
+    /// their expiries begin. It is in this millisecond, with microseconds of its own, so that two clients are
+    /// hardly ever told the same.
+    pub fn time_of_unit(&mut self, from_ms: u64, clock: Duration) -> Duration {
+        const MILLISECOND: Duration = Duration::from_millis(1);
+        *self.told.get_or_insert_with(|| {
+            let from = Duration::from_millis(from_ms);
+            let is_between = !clock.subsec_micros().is_multiple_of(1000);
+            let time = if is_between { clock + MILLISECOND } else { clock };
+            time.clamp(from, from + MILLISECOND - Duration::from_micros(1))
+        })
+    }
+
     /// Begins a script of this client: from now on the state is the script's, which begins with the client's
     /// database and user. Returns the client's own state, for [`end_script`](Self::end_script).
     pub fn begin_script(&mut self) -> OwnState {
+        if !self.may_not_wait {
+            self.told = None;
+        }
         self.is_in_script = true;
         OwnState {
             database: self.database,

@@ -124,7 +124,7 @@ fn exec(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
     if context.tx.is_overtaken(&context.session.watching) {
         return Ok(reply.nil_array());
     }
-    context.session.may_not_wait = true;
+    context.session.begin_unit();
     context.tx.group(Grouping::Queue);
     let sent = reply.array_of(commands.iter().enumerate(), |(index, queued), reply| {
         context.session.queue.iter_mut().for_each(|queue| queue.running = Some(index));

@@ -1,6 +1,5 @@
 //! Runs one script at a time.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,12 +53,15 @@ pub struct Interpreter {
     texts: HashMap<Arc<[u8]>, Known, RandomState>,
     /// How many of them were forgotten, as there were too many.
     forgotten: u64,
-    /// The scripts that EVAL has cached, oldest first.
-    passing: VecDeque<Digest>,
+    /// The scripts that EVAL has cached.
+    passing: Vec<Digest>,
     /// Bytes of their texts.
     passing_bytes: usize,
     /// Free indices. All others below the number of scripts are in use.
     vacant: Vec<i32>,
+    /// How many scripts have run, and when the script with an index was used last, counted in these.
+    runs: u64,
+    used: Vec<u64>,
     /// The functions of libraries.
     loader: Loader,
     speaks_resp3: Arc<AtomicBool>,
@@ -169,9 +171,11 @@ impl Interpreter {
             scripts: HashMap::default(),
             texts: HashMap::default(),
             forgotten: 0,
-            passing: VecDeque::new(),
+            passing: Vec::new(),
             passing_bytes: 0,
             vacant: Vec::new(),
+            runs: 0,
+            used: Vec::new(),
             loader,
             speaks_resp3,
             buffers: Buffers::default(),
@@ -206,7 +210,8 @@ impl Interpreter {
         self.scripts.get(digest).map(|script| &*script.text)
     }
 
-    /// Compiles a script and caches it: for good with `is_kept`, otherwise until too many others have come.
+    /// Compiles a script and caches it: for good with `is_kept`, otherwise until it is the one of too many
+    /// that was used longest ago.
     ///
     /// # Errors
     ///
@@ -223,8 +228,12 @@ impl Interpreter {
         }
         let digest = Digest::of(text);
         if let Some(script) = self.scripts.get_mut(&digest) {
-            script.is_kept |= is_kept;
-            return Ok(script.known);
+            let known = script.known;
+            if is_kept && !std::mem::replace(&mut script.is_kept, true) {
+                self.passing_bytes -= script.text.len();
+                self.passing.retain(|other| *other != digest);
+            }
+            return Ok(known);
         }
         let place = self.vacant.last().copied().unwrap_or(self.scripts.len() as i32 + 1);
         let compiled = with_room(&self.lua, || {
@@ -244,9 +253,10 @@ impl Interpreter {
         self.texts.insert(Arc::clone(&text), known);
         self.passing_bytes += if is_kept { 0 } else { text.len() };
         self.scripts.insert(digest, Script { text, known, is_kept });
+        self.note_use(known);
         if !is_kept {
-            self.passing.push_back(digest);
-            self.forget_eldest();
+            self.passing.push(digest);
+            self.forget_unused();
         }
         Ok(known)
     }
@@ -256,20 +266,29 @@ impl Interpreter {
         self.forgotten
     }
 
-    /// Removes the oldest scripts of EVAL, if there are too many.
-    fn forget_eldest(&mut self) {
+    /// Notes that a script is used.
+    fn note_use(&mut self, known: Known) {
+        let place = known.place as usize;
+        if self.used.len() <= place {
+            self.used.resize(place + 1, 0);
+        }
+        self.runs += 1;
+        self.used[place] = self.runs;
+    }
+
+    /// Removes the scripts of EVAL that were used longest ago, if there are too many.
+    fn forget_unused(&mut self) {
         while self.passing.len() > PASSING_MAX || self.passing_bytes > PASSING_BYTES_MAX {
-            let Some(digest) = self.passing.pop_front() else { return };
-            let Some(script) = self.scripts.get(&digest) else { continue };
-            self.passing_bytes -= script.text.len();
-            if !script.is_kept
-                && let Some(Script { text, known: Known { place, .. }, .. }) = self.scripts.remove(&digest)
-            {
-                self.texts.remove(&text);
-                let _ = self.compiled.raw_set(place, Value::Nil);
-                self.vacant.push(place);
-                self.forgotten += 1;
-            }
+            let used =
+                |digest: &Digest| self.scripts.get(digest).map(|it| self.used[it.known.place as usize]);
+            let Some(at) = (0..self.passing.len()).min_by_key(|at| used(&self.passing[*at])) else { return };
+            let digest = self.passing.swap_remove(at);
+            let Some(Script { text, known, .. }) = self.scripts.remove(&digest) else { continue };
+            self.passing_bytes -= text.len();
+            self.texts.remove(&text);
+            let _ = self.compiled.raw_set(known.place, Value::Nil);
+            self.vacant.push(known.place);
+            self.forgotten += 1;
         }
     }
 
@@ -280,6 +299,7 @@ impl Interpreter {
         self.passing.clear();
         self.passing_bytes = 0;
         self.vacant.clear();
+        self.used = Vec::new();
         let _ = self.compiled.clear();
         let _ = self.lua.gc_collect();
     }
@@ -320,7 +340,10 @@ impl Interpreter {
     fn call(&mut self, invocation: Invocation<'_>, host: &mut impl Host) -> Result<(bool, Value)> {
         let Invocation { what, request, keys } = invocation;
         let (place, only_looks) = match what {
-            Callable::Script(known) => (known.place, known.only_looks),
+            Callable::Script(known) => {
+                self.note_use(*known);
+                (known.place, known.only_looks)
+            }
             Callable::Function(_) => (0, false),
         };
         let lent = &self.runner.lent;

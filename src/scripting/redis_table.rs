@@ -31,10 +31,10 @@ pub(super) fn build(lua: &Lua, speaks_resp3: &Arc<AtomicBool>) -> Result<Table> 
     table.raw_set("status_reply", lua.create_function(status_reply)?)?;
     table.raw_set("acl_check_cmd", lua.create_function(acl_check_cmd)?)?;
     let speaks_resp3 = Arc::clone(speaks_resp3);
-    let set_resp = move |_: &Lua, arguments: MultiValue| setresp(&speaks_resp3, arguments);
+    let set_resp = move |lua: &Lua, arguments: MultiValue| setresp(lua, &speaks_resp3, arguments);
     table.raw_set("setresp", lua.create_function(set_resp)?)?;
     table.raw_set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
-    table.raw_set("set_repl", lua.create_function(|_, arguments| set_repl(arguments))?)?;
+    table.raw_set("set_repl", lua.create_function(set_repl)?)?;
     // There is no debugger: the script continues.
     table.raw_set("breakpoint", lua.create_function(|_, ()| Ok(false))?)?;
     table.raw_set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
@@ -56,6 +56,13 @@ fn text(lua: &Lua, value: Option<&Value>) -> Result<Option<LuaString>> {
     }
 }
 
+/// A number, or a string that is one, without its fraction.
+fn whole_number(lua: &Lua, value: Option<&Value>) -> Result<Option<i64>> {
+    let number = value.map(|value| lua.coerce_number(value.clone())).transpose()?.flatten();
+    // What is no number is no level, no version and no flag.
+    Ok(number.map(|number| if number.is_nan() { i64::MIN } else { number as i64 }))
+}
+
 fn sha1hex(lua: &Lua, arguments: MultiValue) -> Result<LuaString> {
     if arguments.len() != 1 {
         return Err(Raised::reply("ERR wrong number of arguments"));
@@ -70,10 +77,8 @@ fn log(lua: &Lua, arguments: MultiValue) -> Result<()> {
     if arguments.len() < 2 {
         return Err(Raised::reply("ERR redis.log() requires two arguments or more."));
     }
-    let level = match arguments.front() {
-        Some(Value::Integer(level)) => *level,
-        Some(Value::Number(level)) => *level as i64,
-        _ => return Err(Raised::reply("ERR First argument must be a number (log level).")),
+    let Some(level) = whole_number(lua, arguments.front())? else {
+        return Err(Raised::reply("ERR First argument must be a number (log level)."));
     };
     let mut line = String::new();
     for value in arguments.iter().skip(1) {
@@ -88,7 +93,7 @@ fn log(lua: &Lua, arguments: MultiValue) -> Result<()> {
         1 => tracing::debug!("{line}"),
         2 => tracing::info!("{line}"),
         3 => tracing::warn!("{line}"),
-        _ => return Err(Raised::reply("ERR Invalid debug level.")),
+        _ => return Err(Raised::reply("ERR Invalid log level.")),
     }
     Ok(())
 }
@@ -138,29 +143,25 @@ fn status_reply(lua: &Lua, arguments: MultiValue) -> Result<Table> {
     field(lua, "ok", text.as_deref())
 }
 
-fn setresp(speaks_resp3: &AtomicBool, arguments: MultiValue) -> Result<()> {
+fn setresp(lua: &Lua, speaks_resp3: &AtomicBool, arguments: MultiValue) -> Result<()> {
     if arguments.len() != 1 {
         return Err(Raised::reply("ERR redis.setresp() requires one argument."));
     }
-    let version = match arguments.front() {
-        Some(Value::Integer(version)) => *version,
-        Some(Value::Number(version)) => *version as i64,
-        _ => 0,
-    };
-    if !(2..=3).contains(&version) {
+    let version = whole_number(lua, arguments.front())?.filter(|version| (2..=3).contains(version));
+    let Some(version) = version else {
         return Err(Raised::reply("ERR RESP version must be 2 or 3."));
-    }
+    };
     speaks_resp3.store(version == 3, Ordering::Relaxed);
     Ok(())
 }
 
-fn set_repl(arguments: MultiValue) -> Result<()> {
+fn set_repl(lua: &Lua, arguments: MultiValue) -> Result<()> {
     if arguments.len() != 1 {
         return Err(Raised::reply("ERR redis.set_repl() requires one argument."));
     }
-    match arguments.front() {
-        Some(Value::Integer(0..=3)) => Ok(()),
-        Some(Value::Number(flags)) if (0.0..4.0).contains(flags) => Ok(()),
+    match whole_number(lua, arguments.front())? {
+        // As in Redis, what is no number is none of the flags.
+        None | Some(0..=3) => Ok(()),
         _ => Err(Raised::reply(
             "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
         )),

@@ -125,6 +125,7 @@ pub(super) fn build(redis: impl FnOnce(&Lua) -> Result<Table>) -> Result<World> 
     for name in ["coroutine", "math", "string", "table"] {
         shared.raw_set(name, globals.raw_get::<Table>(name)?)?;
     }
+    lent.seal.call::<()>(libraries::array_mark(&lua)?)?;
     for (name, library) in libraries::all(&lua)? {
         shared.raw_set(name, library)?;
     }

@@ -1,5 +1,7 @@
 //! The first line of a script or a library, which says how to run it: `#!lua name=mylib flags=no-writes`.
 
+use crate::resp::words;
+
 /// The flags of a script, which its author sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
@@ -47,10 +49,9 @@ impl Flags {
 
 /// A text split into its first line and the rest. The first line has pairs of a name and a value.
 pub(crate) struct Parsed<'a> {
-    /// The engine's name.
-    pub engine: &'a [u8],
-    /// The words after the engine's name.
-    pub words: Vec<&'a [u8]>,
+    /// The words of the first line, with their quotes undone: the first one is the engine's name behind `#!`.
+    /// `None` if the quotes do not match.
+    pub words: Option<Vec<Vec<u8>>>,
     /// The code after the first line, from its line end on, so that lines keep their numbers.
     pub code: &'a [u8],
 }
@@ -58,7 +59,5 @@ pub(crate) struct Parsed<'a> {
 /// Splits a text that begins with `#!`. Returns `None` if it has no second line.
 pub(crate) fn parse(text: &[u8]) -> Option<Parsed<'_>> {
     let end = text.iter().position(|byte| *byte == b'\n')?;
-    let line = &text[2..end];
-    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-    Some(Parsed { engine: words.next().unwrap_or_default(), words: words.collect(), code: &text[end..] })
+    Some(Parsed { words: words(&text[..end]), code: &text[end..] })
 }

@@ -290,6 +290,150 @@ fn scripts_are_forgotten_once_too_many_have_come_unless_they_were_loaded_to_stay
     client.cmd(["EVALSHA", &first, "0"]).is(0);
 }
 
+#[test]
+fn of_too_many_scripts_the_one_that_was_used_longest_ago_is_forgotten() {
+    let mut client = Server::start().into_client();
+    let digest = client.cmd(["EVAL", "return redis.sha1hex('return 1')", "0"]).text();
+    let uses: [&[&[&str]]; 5] = [
+        &[&["EVALSHA", &digest, "0"]],
+        &[&["EVALSHA_RO", &digest, "0"]],
+        &[&["EVAL", "return 1", "0"]],
+        &[&["EVAL_RO", "return 1", "0"]],
+        &[&["MULTI"], &["EVALSHA", &digest, "0"], &["EXEC"]],
+    ];
+    for requests in uses {
+        client.line("SCRIPT FLUSH").is_ok();
+        for number in 1..=500 {
+            client.cmd(["EVAL", &format!("return {number}"), "0"]).is(number);
+        }
+        requests.iter().for_each(|request| client.cmd(request.iter().copied()).ignored());
+        for number in 501..=999 {
+            client.cmd(["EVAL", &format!("return {number}"), "0"]).is(number);
+        }
+        client.cmd(["EVALSHA", &digest, "0"]).is(1);
+        (501..=999).for_each(|number| client.cmd(["EVAL", &format!("return {number}"), "0"]).is(number));
+        client.cmd(["EVAL", "return 'one more'", "0"]).is("one more");
+        let is_forgotten = "NOSCRIPT No matching script. Please use EVAL.";
+        client.cmd(["EVALSHA", &digest, "0"]).is_error(is_forgotten);
+    }
+    // One that SCRIPT LOAD has loaded stays, although EVAL had cached it.
+    client.cmd(["EVAL", "return 1", "0"]).is(1);
+    client.cmd(["SCRIPT", "LOAD", "return 1"]).is(digest.as_str());
+    (1000..1501).for_each(|number| client.cmd(["EVAL", &format!("return {number}"), "0"]).is(number));
+    client.cmd(["EVALSHA", &digest, "0"]).is(1);
+}
+
+#[test]
+fn time_stands_still_within_a_script_and_a_transaction() {
+    let mut client = Server::start().into_client();
+    let wait = "local begin = os.clock() while os.clock() - begin < 0.005 do end";
+    let same = "local t, u = redis.call('TIME'), nil WAIT u = redis.call('TIME') \
+                redis.call('SET', 'k', 'v', 'PX', 1000) \
+                local ms = t[1] * 1000 + math.floor(t[2] / 1000) \
+                return {t[1] == u[1] and t[2] == u[2], redis.call('PEXPIRETIME', 'k') - ms}";
+    let same = same.replace("WAIT", wait);
+    let expected = [Reply::Integer(1), Reply::Integer(1000)];
+    for _ in 0..20 {
+        assert_eq!(client.cmd(["EVAL", &same, "1", "k"]).items(), expected);
+    }
+    let library = format!("#!lua name=l\nredis.register_function('f', function() {same} end)");
+    client.cmd(["FUNCTION", "LOAD", &library]).is("l");
+    assert_eq!(client.line("FCALL f 1 k").items(), expected);
+    client.line("MULTI").is_ok();
+    for request in [&["TIME"][..], &["EVAL", wait, "0"], &["TIME"], &["EVAL", &same, "1", "k"]] {
+        client.cmd(request.iter().copied()).is_simple("QUEUED");
+    }
+    let replies = client.line("EXEC").items();
+    assert_eq!(replies[0], replies[2]);
+    // Microseconds are told, too: not all of these are the same within their milliseconds.
+    let times: Vec<String> = (0..50)
+        .map(|_| client.cmd(["EVAL", "return redis.call('TIME')[2] % 1000", "0"]).integer().to_string())
+        .collect();
+    assert!(times.iter().any(|time| *time != times[0]), "{times:?}");
+}
+
+#[test]
+fn numbers_that_a_script_gives_to_redis_may_be_strings() {
+    let mut client = Server::start().into_client();
+    for (script, expected) in [
+        ("redis.log('2', 'x')", None),
+        ("redis.log(' 0x2 ', 'x')", None),
+        ("redis.log('2.9', 'x')", None),
+        ("redis.log(-0.5, 'x')", None),
+        ("redis.log(7, 'x')", Some("ERR Invalid log level.")),
+        ("redis.log('-1', 'x')", Some("ERR Invalid log level.")),
+        ("redis.log('nan', 'x')", Some("ERR Invalid log level.")),
+        ("redis.log('x', 'y')", Some("ERR First argument must be a number (log level).")),
+        ("redis.setresp('3')", None),
+        ("redis.setresp('2.9')", None),
+        ("redis.setresp('4')", Some("ERR RESP version must be 2 or 3.")),
+        ("redis.setresp({})", Some("ERR RESP version must be 2 or 3.")),
+        ("redis.set_repl('3')", None),
+        ("redis.set_repl('x')", None),
+        ("redis.set_repl(nil)", None),
+        ("redis.set_repl(4)", Some("ERR Invalid replication flags.")),
+    ] {
+        let reply = client.cmd(["EVAL", &format!("{script} return 'done'"), "0"]);
+        let text = reply.reply().to_string();
+        let is_expected = text.contains(expected.unwrap_or("done"));
+        assert!(is_expected, "{script}: {text}");
+    }
+}
+
+#[test]
+fn an_array_that_is_decoded_can_stay_one() {
+    let mut client = Server::start().into_client();
+    let marked = "cjson.decode_array_with_array_mt(true) local a = cjson.decode(ARGV[1]) \
+                  cjson.decode_array_with_array_mt(false) ";
+    for (text, then, expected) in [
+        (r#"{"a":[]}"#, "", r#"{"a":[]}"#),
+        (r#"{"a":{}}"#, "", r#"{"a":{}}"#),
+        ("[[],[1]]", "", "[[],[1]]"),
+        ("[]", "a.name, a[1] = 1, 2", "[2]"),
+        ("[]", "a[3] = 2", "[]"),
+        ("[1,2,3,4,5]", "a[2] = nil", "[1,null,3,4,5]"),
+        ("[]", "a = setmetatable({}, {__is_cjson_array = false})", "{}"),
+        ("[]", "a = setmetatable({}, {__is_cjson_array = 'yes'})", "[]"),
+        ("[]", "a = setmetatable({}, getmetatable(a))", "[]"),
+        ("[]", "a = cjson.decode('[]')", "{}"),
+        ("[]", "a = pcall(function() getmetatable(a).x = 1 end)", "false"),
+        ("[]", "a = cjson.decode_array_with_array_mt()", "false"),
+    ] {
+        let script = [marked, then, " return cjson.encode(a)"].concat();
+        client.cmd(["EVAL", &script, "0", text]).is(expected);
+    }
+    let own = "local c = cjson.new() c.decode_array_with_array_mt('on') \
+               return c.encode(c.decode('[]')) .. c.encode(cjson.decode('[]'))";
+    client.cmd(["EVAL", own, "0"]).is("[]{}");
+}
+
+#[test]
+fn the_flags_of_a_script_may_be_quoted_and_none_may_be_empty() {
+    let mut client = Server::start().into_client();
+    for flags in ["\"no-writes\"", "'no-writes,allow-oom'", "", "\"no\\x2dwrites\" "] {
+        client.cmd(["EVAL", &format!("#!lua flags={flags}\nreturn 1"), "0"]).is(1);
+    }
+    client
+        .cmd(["EVAL", "#!\"lua\" 'flags=no-writes'\nreturn redis.call('SET', 'k', 'v')", "1", "k"])
+        .is_error(
+            "ERR Write commands are not allowed from read-only scripts. script: \
+         08e4b18b166c445204e0d1f038450785a853d2b6, on @user_script:2.",
+        );
+    for (line, error) in [
+        ("lua flags=no-writes,", "ERR Unexpected flag in script shebang: "),
+        ("lua flags=,", "ERR Unexpected flag in script shebang: "),
+        ("lua flags=no-writes, allow-oom", "ERR Unexpected flag in script shebang: "),
+        ("lua flags= no-writes", "ERR Unknown lua shebang option: no-writes"),
+        ("lua \"\"", "ERR Unknown lua shebang option: "),
+        ("lua flags=\"no-writes", "ERR Invalid engine in script shebang"),
+        ("lua flags=\"no-writes\"x", "ERR Invalid engine in script shebang"),
+        (" lua", "ERR Unexpected engine in script shebang: #!"),
+        ("LUA", "ERR Unexpected engine in script shebang: #!LUA"),
+    ] {
+        client.cmd(["EVAL", &format!("#!{line}\nreturn 1"), "0"]).is_error(error);
+    }
+}
+
 /// A text of about so many bytes that takes some 14 times as many when it is compiled.
 fn dense(number: usize, bytes: usize) -> String {
     const ONE: &str = "_=function()end ";

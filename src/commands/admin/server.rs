@@ -121,7 +121,11 @@ const TIME: Command = Command {
 };
 
 fn time(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    let now = context.instance.clock.since_epoch();
+    let now = match context.session.may_not_wait {
+        // For the commands of EXEC and of a script time stands still.
+        true => context.session.time_of_unit(context.tx.next_ms(), context.instance.clock.since_epoch()),
+        false => context.instance.clock.since_epoch(),
+    };
     let part = |number: u64, reply: Reply<'_>| reply.bulk(itoa::Buffer::new().format(number).as_bytes());
     Ok(reply.pair(|reply| part(now.as_secs(), reply), |reply| part(u64::from(now.subsec_micros()), reply)))
 }

@@ -56,15 +56,17 @@ pub(in crate::commands) fn flags_of(text: &[u8]) -> Result<(ScriptFlags, &[u8])>
         return Ok((ScriptFlags { is_silent: true, ..ScriptFlags::default() }, text));
     }
     let parsed = shebang::parse(text).ok_or(Error::fixed("ERR Invalid script shebang"))?;
-    if parsed.engine != b"lua" {
-        return Err(Error::quoting("ERR Unexpected engine in script shebang: #!", parsed.engine, ""));
+    let words = parsed.words.ok_or(Error::fixed("ERR Invalid engine in script shebang"))?;
+    let engine = words.first().map_or(&[][..], |engine| engine);
+    if engine != b"#!lua" {
+        return Err(Error::quoting("ERR Unexpected engine in script shebang: ", engine, ""));
     }
     let mut flags = ScriptFlags::default();
-    for word in parsed.words {
+    for word in &words[1..] {
         let unknown = || Error::quoting("ERR Unknown lua shebang option: ", word, "");
         let named = word.strip_prefix(b"flags=").ok_or_else(unknown)?;
-        for name in named.split(|byte| *byte == b',').filter(|name| !name.is_empty()) {
-            if !flags.set(name) {
+        for name in named.split(|byte| *byte == b',') {
+            if !flags.set(name) && !named.is_empty() {
                 return Err(Error::quoting("ERR Unexpected flag in script shebang: ", name, ""));
             }
         }

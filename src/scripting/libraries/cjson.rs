@@ -45,7 +45,12 @@ struct Options {
     encode_keep_buffer: bool,
     encode_invalid_numbers: InvalidNumbers,
     decode_invalid_numbers: bool,
+    /// Whether an array that is decoded is marked as one, so that it is encoded as one, even if it is empty.
+    decode_array_with_array_mt: bool,
 }
+
+/// The field of a metatable that marks an array.
+const ARRAY_MARK: &str = "__is_cjson_array";
 
 /// What happens to infinity and to NaN.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,6 +71,7 @@ impl Options {
         encode_keep_buffer: true,
         encode_invalid_numbers: InvalidNumbers::Refuse,
         decode_invalid_numbers: true,
+        decode_array_with_array_mt: false,
     };
 }
 
@@ -89,7 +95,22 @@ const SETTINGS: &[(&str, usize, Setting)] = &[
     ("decode_invalid_numbers", 1, |call, options| {
         switch(call, &mut options.decode_invalid_numbers).map(only)
     }),
+    ("decode_array_with_array_mt", 1, |call, options| {
+        switch(call, &mut options.decode_array_with_array_mt).map(only)
+    }),
 ];
+
+/// The metatable of arrays that are marked. The sandbox makes it read-only.
+pub(in crate::scripting) fn array_mark(lua: &Lua) -> Result<Table> {
+    const NAME: &str = "metatable of arrays";
+    if let Some(mark) = lua.named_registry_value(NAME)? {
+        return Ok(mark);
+    }
+    let mark = lua.create_table()?;
+    mark.raw_set(ARRAY_MARK, true)?;
+    lua.set_named_registry_value(NAME, &mark)?;
+    Ok(mark)
+}
 
 /// Makes the table of functions.
 pub(in crate::scripting) fn cjson(lua: &Lua) -> Result<Table> {

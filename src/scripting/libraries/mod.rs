@@ -17,6 +17,7 @@ mod trial;
 
 use mlua::{Lua, Result, Table};
 
+pub(super) use cjson::array_mark;
 pub(super) use raise::{Call, catch_as_values, text_of, value_of};
 
 /// The libraries, with the names under which scripts know them.

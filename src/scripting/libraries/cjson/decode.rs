@@ -7,7 +7,7 @@ use mlua::{Error, LuaString, Result, Table, Value};
 use rustc_apfloat::ieee::Double;
 use rustc_apfloat::{Float, Round};
 
-use super::{DEPTH_MAX, Options};
+use super::{DEPTH_MAX, Options, array_mark};
 use crate::scripting::libraries::raise::Call;
 
 /// Parses a text.
@@ -22,7 +22,8 @@ pub(super) fn decode(call: &Call<'_>, options: Options) -> Result<Value> {
     }
     let reader = Reader { text: &text, at: 0, takes_invalid_numbers: options.decode_invalid_numbers };
     let depth_max = options.decode_max_depth.min(DEPTH_MAX).unsigned_abs() as usize;
-    let mut decoder = Decoder { call, reader, depth_max, open: Vec::new() };
+    let mark = options.decode_array_with_array_mt.then(|| array_mark(call.lua)).transpose()?;
+    let mut decoder = Decoder { call, reader, depth_max, mark, open: Vec::new() };
     let value = decoder.value()?;
     let (end, start) = decoder.token()?;
     if end == Token::End { Ok(value) } else { Err(decoder.unexpected("the end", end, start)) }
@@ -84,6 +85,8 @@ struct Decoder<'a> {
     call: &'a Call<'a>,
     reader: Reader<'a>,
     depth_max: usize,
+    /// The metatable of arrays, if they have one.
+    mark: Option<Table>,
     open: Vec<Open>,
 }
 
@@ -120,6 +123,9 @@ impl Decoder<'_> {
             Token::Null => Value::NULL,
             Token::ArrayBegin => {
                 let table = self.descend()?;
+                if let Some(mark) = &self.mark {
+                    table.set_metatable(Some(mark.clone()))?;
+                }
                 let (token, start) = self.token()?;
                 if token != Token::ArrayEnd {
                     self.open.push(Open::Array(table, 1));

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use mlua::{Error, LuaString, Table, Value};
 
-use super::{DEPTH_MAX, InvalidNumbers, Options};
+use super::{ARRAY_MARK, DEPTH_MAX, InvalidNumbers, Options};
 use crate::resp::number::write_general;
 use crate::scripting::libraries::raise::{Call, type_name};
 
@@ -208,6 +208,11 @@ impl Encoder<'_> {
 
     /// The number of elements of an array; `None` if the table is an object.
     fn array_length(&self, table: &Table) -> Result<Option<i32>> {
+        if let Some(mark) = table.metatable()
+            && !matches!(mark.get(ARRAY_MARK)?, Value::Nil | Value::Boolean(false))
+        {
+            return Ok(Some(i32::try_from(table.raw_len()).unwrap_or(i32::MAX)));
+        }
         let (mut last, mut items) = (0_i32, 0_i32);
         for pair in table.pairs::<Value, Value>() {
             self.call.work(1)?;
