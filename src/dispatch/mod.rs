@@ -28,7 +28,7 @@ use crate::commands::transactions::{ended, queue, refused};
 use crate::engine::all_keys;
 use crate::engine::memory::{LONG_COPY_BYTES, NotBegun, Unfinished, begin_transaction};
 use crate::engine::remote::{self, NotAnswered};
-use crate::engine::unlocked_reads::Copies;
+use crate::engine::unlocked_reads::{Copies, Patience, TookLong};
 use crate::instance::Instance;
 use crate::keyspace::{KeyLocation, Keyspace};
 use crate::remote::Remote;
@@ -372,12 +372,17 @@ fn run_in_memory(
         if session.must_leave() {
             return Err(Wait::Leaving);
         }
-        if session.long.is_none() {
-            let load = Load::of(session, command, &begun.tx, request);
-            if load.is_long() {
+        let mut patience = Patience::Client;
+        let load = match session.long {
+            Some(_) => Load::default(),
+            None => Load::of(session, command, &begun.tx, request),
+        };
+        if load.is_long() {
+            if !load.may_be_tried {
                 drop(begun);
                 return wait_for_thread(instance, session, command, load);
             }
+            patience = Patience::Moment;
         }
         if let Err(why) = begun.copy_shared(instance, session, command, request, spot) {
             return refuse(why);
@@ -385,12 +390,22 @@ fn run_in_memory(
         if let Err(why) = begun.hold_targets(session, command, request) {
             return refuse(why);
         }
+        let mark = out.len();
         let reply = Reply::new(out, session.protocol);
-        let result = match Copies::of(instance, command, &begun.tx, request, session.long.is_some()) {
-            Some(copies) => copies.run_unlocked(command, instance, session, &mut begun.tx, request, reply),
-            None => run(command, instance, session, &mut begun.tx, request, reply, None),
-        }
-        .map(|_sent| ());
+        let is_long = session.long.is_some() || patience == Patience::Moment;
+        let result = match Copies::of(instance, command, &begun.tx, request, is_long) {
+            Some(copies) => {
+                let how = (command, patience);
+                copies.run_unlocked(how, instance, session, &mut begun.tx, request, reply)
+            }
+            None if patience == Patience::Moment => Err(TookLong),
+            None => Ok(run(command, instance, session, &mut begun.tx, request, reply, None)),
+        };
+        let Ok(result) = result.map(|result| result.map(|_sent| ())) else {
+            drop(begun);
+            out.truncate(mark);
+            return wait_for_thread(instance, session, command, load);
+        };
         if session.outbox.is_some() {
             instance.follow_collected(session, request);
         }
@@ -431,7 +446,8 @@ fn wait_for_thread(
     load: Load,
 ) -> std::result::Result<Result<()>, Wait> {
     let bytes_max = instance.long_replies_bytes_max();
-    let admitted = instance.long_requests.admit(&session.client, load.bytes, load.is_repeated, bytes_max);
+    let admitted =
+        instance.long_requests.admit(&session.client, load.reply_bytes, load.is_repeated, bytes_max);
     match admitted {
         Ok(long) => {
             session.long = Some(Box::new(long));

@@ -3,7 +3,8 @@
 //! What it reads is copied into a keyspace that holds nothing else. That takes no time: a copy of a large
 //! value shares its nodes. Then the locks are free, so other clients use the keys meanwhile. The copies are
 //! those of one moment, at which their clock stands. If the client leaves meanwhile, the work ends: nothing
-//! but the copies is in its hands.
+//! but the copies is in its hands. So does the work of a request that may be brief, and turns out not to be
+//! ([`Patience::Moment`]): it begins again on a thread for long requests.
 //!
 //! EXEC and scripts hold their locks to the end, and what they read is read under them.
 
@@ -23,6 +24,19 @@ use crate::resp::{Reply, Request};
 use crate::session::Session;
 use crate::values::LONG_TEXT_BYTES;
 
+/// For how long a request may run on copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// As long as its client waits.
+    Client,
+    /// For a moment: other clients wait for this thread.
+    Moment,
+}
+
+/// A request has taken longer than a moment. It has done nothing, and is to begin again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TookLong;
+
 /// Copies of what a request reads.
 #[derive(Debug)]
 pub(crate) struct Copies {
@@ -41,7 +55,7 @@ impl Copies {
         is_long: bool,
     ) -> Option<Copies> {
         let reads_much = command.reads_much?;
-        if reads_much(request).is_much_read() {
+        if reads_much(request, Some(tx)).is_much_read() {
             Copies::of_large(instance, command, tx, request, is_long)
         } else {
             None
@@ -78,17 +92,17 @@ impl Copies {
     ///
     /// # Errors
     ///
-    /// Those of the command.
+    /// [`TookLong`]. What is returned may be an error of the command.
     #[cold]
     pub(crate) fn run_unlocked(
         self,
-        command: &'static Command,
+        (command, patience): (&'static Command, Patience),
         instance: &Instance,
         session: &mut Session,
         tx: &mut Transaction<'_>,
         request: Request<'_>,
         reply: Reply<'_>,
-    ) -> Result {
+    ) -> std::result::Result<Result, TookLong> {
         if session.tracking.is_some() {
             // The client gets an invalidation for each change of these keys from now on.
             remember(instance, session, command, request);
@@ -97,20 +111,28 @@ impl Copies {
         let mut copies = self.scratch.keyspace.begin_alone(tx.database());
         let before = counts(&copies);
         let wanted = is_wanted(session);
-        let handled = cancel::while_wanted(wanted, || {
-            handle(command, instance, session, &mut copies, request, reply, None)
-        });
-        let sent = handled.unwrap_or_else(|Cancelled| {
-            session.is_closing = true;
-            session.long.iter_mut().for_each(|long| long.was_cancelled = true);
-            Err(Error::fixed("ERR The client has gone"))
-        });
-        let after = counts(&copies);
-        instance.keyspace.count_reads_of_copies(after.hits - before.hits, after.misses - before.misses);
+        let work = || handle(command, instance, session, &mut copies, request, reply, None);
+        let handled = match patience {
+            Patience::Client => cancel::while_wanted(wanted, work),
+            Patience::Moment => cancel::for_a_moment(work),
+        };
+        let sent = match handled {
+            Ok(sent) => Ok(sent),
+            Err(Cancelled) if patience == Patience::Moment => Err(TookLong),
+            Err(Cancelled) => {
+                session.is_closing = true;
+                session.long.iter_mut().for_each(|long| long.was_cancelled = true);
+                Ok(Err(Error::fixed("ERR The client has gone")))
+            }
+        };
         let effects = copies.take_effects();
-        if !effects.is_empty() {
-            instance.follow(&effects, Doer { session, command: command.name, request });
-            instance.notify(effects, Some(session.client.id));
+        if sent.is_ok() {
+            let after = counts(&copies);
+            instance.keyspace.count_reads_of_copies(after.hits - before.hits, after.misses - before.misses);
+            if !effects.is_empty() {
+                instance.follow(&effects, Doer { session, command: command.name, request });
+                instance.notify(effects, Some(session.client.id));
+            }
         }
         command.keys_of(request).for_each(|(key, _)| {
             copies.remove(key);
@@ -157,7 +179,7 @@ mod tests {
     const LOOK: &Command = &Command {
         name: "look",
         keys: &[KeySpec::first(KeyFlags::RO)],
-        reads_much: Some(|_| Amount::ALL),
+        reads_much: Some(|_, _| Amount::ALL),
         run: Run::Server(look),
         ..Command::DEFAULTS
     };
@@ -192,8 +214,9 @@ mod tests {
         let copies = Copies::of(&instance, LOOK, &begun.tx, request, false).expect("the value is large");
         let mut out = Vec::new();
         let reply = Reply::new(&mut out, session.protocol);
-        let ran = copies.run_unlocked(LOOK, &instance, &mut session, &mut begun.tx, request, reply);
-        assert!(ran.is_ok());
+        let how = (LOOK, Patience::Client);
+        let ran = copies.run_unlocked(how, &instance, &mut session, &mut begun.tx, request, reply);
+        assert!(ran.is_ok_and(|sent| sent.is_ok()));
         drop(begun);
         assert_eq!(out, format!(":{LONG_TEXT_BYTES}\r\n").into_bytes());
         let all = instance.keyspace.begin_all(0).expect("nothing is in its way");

@@ -184,3 +184,106 @@ fn the_reply_that_is_being_made_counts_as_memory_of_its_client() {
     assert_eq!(number(&mut other, "evicted_clients"), 1);
     assert_eq!(other.line("SRANDMEMBER s -60000").items().len(), 60_000);
 }
+
+/// The threads for long requests.
+fn long_threads(server: &Server) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.process_id())).expect("the process runs");
+    let name = |task: std::io::Result<fs::DirEntry>| fs::read_to_string(task.ok()?.path().join("comm")).ok();
+    tasks.filter_map(name).filter(|name| name.trim_end() == "long").count()
+}
+
+/// A server with collections of which each request below reads much. None of those that fill them is long.
+fn start_filled() -> (Server, Client) {
+    const COUNT: usize = 60_000;
+    let server = Server::start_with(&["--io-threads", "2", "--busy-reply-threshold", "0"]);
+    let mut client = server.client();
+    let mut fill = |command: &str, key: &str, element: fn(usize) -> String| {
+        for from in (0..COUNT).step_by(5000) {
+            let elements = (from..from + 5000).map(element).collect::<Vec<_>>().join(" ");
+            client.line(&format!("{command} {key} {elements}")).ignored();
+        }
+    };
+    fill("ZADD", "z", |number| format!("0 m{number}"));
+    fill("SADD", "s", |number| format!("m{number}"));
+    fill("RPUSH", "l", |number| format!("m{number}"));
+    fill("GEOADD", "g", |number| format!("{} {} place:{number}", number % 170, number % 80));
+    client.line("SADD small a b c").is(3);
+    client.line("SETRANGE text 67108863 x").ignored();
+    client.send(&request(["XADD", "x", "*", "field", "value"]).repeat(20_000));
+    (0..20_000).for_each(|_| client.reply().ignored());
+    assert_eq!(long_threads(&server), 0);
+    (server, client)
+}
+
+#[test]
+fn what_may_be_brief_takes_a_thread_for_long_requests_once_it_is_not() {
+    let (server, mut other) = start_filled();
+    for brief in [
+        "ZRANGEBYSCORE z 1 2",
+        "ZRANGEBYLEX z [m100 [m1000",
+        "ZINTER 2 z small",
+        "SINTERCARD 2 s small",
+        "GEOSEARCH g FROMLONLAT 1 1 BYRADIUS 1 m",
+        "LPOS l m5",
+        "BITPOS text 0",
+        "XREAD STREAMS x $",
+        "XRANGE x 1 2",
+        "ZREMRANGEBYSCORE z 1 2",
+        "ZRANGESTORE few z 0 9",
+        "LMPOP 1 l LEFT COUNT 2",
+        "CONFIG GET maxmemory",
+    ] {
+        (0..20).for_each(|_| other.line(brief).ignored());
+    }
+    assert_eq!(long_threads(&server), 0, "brief requests are served by the usual threads");
+    let patterns = ["CONFIG GET", &" *".repeat(60)].concat();
+    for long in [
+        "ZRANGEBYSCORE z 0 0",
+        "ZREVRANGEBYLEX z + -",
+        "ZINTER 2 z z",
+        "ZINTERCARD 2 z z",
+        "ZINTERSTORE result 2 z z",
+        "ZRANGESTORE result z 0 -1",
+        "SINTER s s",
+        "SINTERCARD 2 s s",
+        "SINTERSTORE result s s",
+        "GEOSEARCH g FROMLONLAT 0 0 BYBOX 40000 20000 km",
+        "GEOSEARCH g BYPOLYGON 4 -170 -80 170 -80 170 80 -170 80",
+        "GEORADIUS g 0 0 20000 km",
+        "GEOSEARCHSTORE result g FROMLONLAT 0 0 BYBOX 40000 20000 km",
+        "LREM l 0 absent",
+        "LINSERT l BEFORE absent x",
+        "BITPOS text 1",
+        "XRANGE x - +",
+        "XREAD STREAMS x 0",
+        "XINFO STREAM x FULL COUNT 0",
+        "COMMAND DOCS",
+        &patterns,
+    ] {
+        let mut clients = [server.client(), server.client(), server.client()];
+        let all = request(long.split(' ')).repeat(40);
+        clients.iter_mut().for_each(|client| client.send(&all));
+        wait_until(long, || {
+            number(&mut other, "long_requests_running") + number(&mut other, "long_requests_waiting") > 0
+        });
+        drop(clients);
+        // Those that only read end with their clients.
+        wait_until(long, || number(&mut other, "connected_clients") == 1);
+        assert_eq!(number(&mut other, "long_requests_refused"), 0, "{long}");
+    }
+}
+
+#[test]
+fn new_entries_of_a_long_stream_are_read_by_the_usual_threads() {
+    let (server, mut client) = start_filled();
+    client.line("XGROUP CREATE x g $").is_ok();
+    for _ in 0..20 {
+        let id = client.line("XADD x * field value").text();
+        let previous = format!("{}-{}", id.split('-').next().expect("an ID"), 0);
+        client.line(&format!("XREAD STREAMS x {previous}")).ignored();
+        assert_eq!(client.line("XREADGROUP GROUP g c STREAMS x >").items().len(), 1);
+        client.line("XREADGROUP GROUP g c STREAMS x 0").ignored();
+        client.line("XREADGROUP GROUP g c COUNT 100000 STREAMS x >").ignored();
+    }
+    assert_eq!(long_threads(&server), 0);
+}

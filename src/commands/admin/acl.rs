@@ -17,7 +17,7 @@ use crate::commands::error::Error;
 use crate::commands::execution::permission::{self, judge, object_of};
 use crate::commands::facts::lookup::{Registered, find, resolve};
 use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Secrets};
-use crate::commands::unsupported;
+use crate::commands::{reads_much, unsupported};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[ACL];
 
@@ -158,6 +158,7 @@ const ACL_GETUSER: Command = Command {
     summary: "Returns the rules of a user.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
+    reads_much: Some(reads_much::all),
     arguments: &[Argument::string("username")],
     secrets: Secrets::At(|request| (2..request.len()).collect()),
     example: &[("ACL GETUSER nosuchuser", "(nil)")],
@@ -194,6 +195,7 @@ const ACL_LIST: Command = Command {
     summary: "Lists all users with their rules.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
+    reads_much: Some(reads_much::all),
     run: Run::Server(list),
     ..SERVER
 };

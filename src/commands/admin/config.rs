@@ -15,6 +15,7 @@ use crate::resp::{Reply, Request, tree};
 use crate::commands::error::Error;
 use crate::commands::execution::permission::is_enabled;
 use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope, Secrets};
+use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[CONFIG];
 
@@ -37,6 +38,7 @@ const CONFIG_GET: Command = Command {
     summary: "Returns the parameters whose names match any of the patterns, with their values.",
     since: "2.0.0",
     complexity: "O(N) when N is the number of configuration parameters provided",
+    reads_much: Some(reads_much::described::<500, 1>),
     arguments: &[Argument::string("parameter").multiple()],
     example: &[("CONFIG GET databases", "[\"databases\", \"16\"]"), ("CONFIG GET nosuch", "[]")],
     run: Run::Server(get),

@@ -13,6 +13,7 @@ use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySearch, KeySpec,
     Keyword, Result, Run, Secrets,
 };
+use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[COMMAND];
 
@@ -70,6 +71,7 @@ const COMMAND_INFO: Command = Command {
     since: "2.8.13",
     complexity: "O(N) where N is the number of commands to look up",
     tips: &["nondeterministic_output_order"],
+    reads_much: Some(reads_much::described::<10, 400>),
     arguments: &[Argument::string("command-name").optional().multiple()],
     example: &[("COMMAND INFO nosuch", "[(nil)]")],
     run: Run::Server(info),
@@ -158,6 +160,7 @@ const COMMAND_DOCS: Command = Command {
     since: "7.0.0",
     complexity: "O(N) where N is the number of commands to look up",
     tips: &["nondeterministic_output_order"],
+    reads_much: Some(reads_much::described::<100, 400>),
     arguments: &[Argument::string("command-name").optional().multiple()],
     example: &[("COMMAND DOCS nosuch", "[]")],
     run: Run::Server(docs),

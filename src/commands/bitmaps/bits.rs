@@ -3,6 +3,7 @@
 //! Bits are numbered from the highest bit of the first byte on. Bits beyond the end of a string are zero.
 
 use crate::bits;
+use crate::cancel;
 use crate::events::EventClass;
 use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
@@ -145,7 +146,15 @@ fn bitcount(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
         Some((start, end, _)) if start < 0 && end < 0 && start > end => None,
         Some((start, end, unit)) => unit.range(value, start, end),
     };
-    Ok(reply.count(range.map_or(0, |(first, last)| bits::count(value, first, last))))
+    let ones = |(first, last)| steps(first, last).map(|(from, to)| bits::count(value, from, to)).sum();
+    Ok(reply.count(range.map_or(0, ones)))
+}
+
+/// The parts of a range of bits. Between two of them a request ends of which the client has gone.
+fn steps(first: usize, last: usize) -> impl Iterator<Item = (usize, usize)> {
+    const BITS: usize = 256 << 10;
+    let parts = (first..last.saturating_add(1)).step_by(BITS);
+    parts.map(move |from| (from, last.min(from + BITS - 1))).inspect(|_| cancel::check())
 }
 
 /// The unit of a range.
@@ -185,7 +194,7 @@ const BITPOS: Command = Command {
     summary: "Returns the position of the first 1 or 0 bit in a string or part of it.",
     since: "2.8.7",
     complexity: "O(N)",
-    reads_much: Some(reads_much::up_to_all),
+    reads_much: Some(reads_much::up_to_all_counted),
     arguments: &[
         Argument::KEY,
         Argument::integer("bit"),
@@ -241,7 +250,8 @@ fn bitpos(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resul
         return Ok(reply.integer(if bit { -1 } else { 0 }));
     };
     let Some((first, last)) = unit.range(value, start, end) else { return Ok(reply.integer(-1)) };
-    Ok(reply.integer(match bits::find(value, bit, first, last) {
+    let found = steps(first, last).find_map(|(from, to)| bits::find(value, bit, from, to));
+    Ok(reply.integer(match found {
         Some(at) => at as i64,
         // A value that is all ones goes on with zeros, unless it was said where to stop.
         None if !bit && !has_end => 8 * value.len() as i64,

@@ -24,10 +24,14 @@ const ELEMENT_BYTES: u64 = 32;
 pub(crate) struct Load {
     /// Elements of values, and arguments. One that is dear to handle counts as several.
     pub elements: u64,
-    /// Bytes of these elements. A reply that holds them takes about as much.
+    /// Bytes of these elements.
     pub bytes: u64,
+    /// Bytes of the reply, about: those of the elements, unless it is small.
+    pub reply_bytes: u64,
     /// Whether the request itself says how much it touches, so that no value limits it.
     pub is_repeated: bool,
+    /// Whether it may be far less, and to try that changes nothing.
+    pub may_be_tried: bool,
 }
 
 impl Load {
@@ -39,7 +43,7 @@ impl Load {
             && let Some(reads_much) = command.reads_much
         {
             // How much there is shows only when it runs.
-            load.elements = reads_much(request).elements;
+            load.elements = load.elements.max(reads_much(request, None).elements);
         }
         load
     }
@@ -67,10 +71,12 @@ impl Load {
 
     fn of_one(command: &Command, tx: &Transaction<'_>, request: Request<'_>) -> Load {
         let mut load = Load::of_request(command, request);
-        let Some(amount) = command.reads_much.map(|reads_much| reads_much(request)) else { return load };
+        let Some(reads_much) = command.reads_much else { return load };
         if command.keys.is_empty() {
             return load;
         }
+        let amount = reads_much(request, Some(tx));
+        load.may_be_tried = amount.only_reads && !amount.is_certain;
         if amount.is_product {
             let length = |key| tx.glance(key).and_then(|value| value.content.bytes()).map_or(0, <[u8]>::len);
             let lengths = command.keys_of(request).map(|(key, _)| length(key) as u64);
@@ -90,20 +96,21 @@ impl Load {
 
     /// Adds the elements of a large value; of a small one, or of none, `len` is 0.
     fn add_value(&mut self, amount: Amount, (len, bytes): (usize, usize)) {
-        if !amount.is_certain {
-            return;
-        }
         let (len, bytes) = (len as u64, bytes as u64);
         let mean_bytes = bytes.checked_div(len).unwrap_or(ELEMENT_BYTES);
         let touched = if amount.may_repeat { amount.elements } else { amount.elements.min(len) };
         self.is_repeated |= amount.may_repeat;
         self.elements = self.elements.saturating_add(touched.saturating_mul(amount.weight));
-        self.bytes = self.bytes.saturating_add(touched.saturating_mul(mean_bytes));
+        let bytes = touched.saturating_mul(mean_bytes);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.reply_bytes = self.reply_bytes.saturating_add(if amount.has_small_reply { 0 } else { bytes });
     }
 
     fn add(&mut self, other: Load) {
         self.elements = self.elements.saturating_add(other.elements);
         self.bytes = self.bytes.saturating_add(other.bytes);
+        self.reply_bytes = self.reply_bytes.saturating_add(other.reply_bytes);
+        // Only a request of its own is tried: these hold their locks.
         self.is_repeated |= other.is_repeated;
     }
 
@@ -129,12 +136,14 @@ mod tests {
         let part = load(Amount::of(10), &[(100, 5000), (4, 400)]);
         assert_eq!((part.elements, part.bytes, part.is_repeated), (14, 900, false));
         let all = load(Amount::ALL.changing(), &[(5000, 100_000)]);
-        assert!(all.is_long() && all.bytes == 100_000);
+        assert!(all.is_long() && all.bytes == 100_000 && all.reply_bytes == 100_000);
+        let sum = load(Amount::ALL.with_small_reply(), &[(1, 5 << 20)]);
+        assert!(sum.is_long() && sum.reply_bytes == 0);
         let again = load(Amount { may_repeat: true, ..Amount::of(3_000_000) }, &[(0, 0)]);
         assert_eq!((again.elements, again.bytes, again.is_repeated), (3_000_000, 96_000_000, true));
         let endless = load(Amount { may_repeat: true, ..Amount::of(u64::MAX) }, &[(2, 1 << 40)]);
         assert_eq!(endless.bytes, u64::MAX);
-        assert_eq!(load(Amount::UP_TO_ALL, &[(5_000_000, 1 << 30)]), Load::default());
+        assert!(load(Amount::UP_TO_ALL, &[(5_000_000, 1 << 30)]).is_long());
         assert!(!load(Amount::ALL, &[(19_999, 1 << 20)]).is_long());
     }
 }

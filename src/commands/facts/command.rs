@@ -16,8 +16,9 @@ use crate::acl::Categories;
 /// Whether a request for a part of a string is brief; see [`Command::is_brief_part`].
 pub(crate) type IsBriefPart = fn(&Request<'_>, bool) -> bool;
 
-/// How much of the values of its keys a request may touch; see [`Command::reads_much`].
-pub(crate) type ReadsMuch = fn(Request<'_>) -> Amount;
+/// How much of the values of its keys a request may touch; see [`Command::reads_much`]. Where these are at
+/// hand, it may look at them.
+pub(crate) type ReadsMuch = fn(Request<'_>, Option<&Transaction<'_>>) -> Amount;
 
 /// How much of the values of its keys a request may touch, at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +31,11 @@ pub struct Amount {
     pub is_product: bool,
     /// Whether it reads and does nothing else, so that it can run on copies.
     pub only_reads: bool,
-    /// Whether it touches about that much; otherwise it may be far less, as a range may be small.
+    /// Whether it touches about that much; otherwise it may be far less, as a range may be small. If it only
+    /// reads, it is tried for a moment. Elsewhere it counts as that much.
     pub is_certain: bool,
+    /// Whether the reply is small, however much it touches: a number, or a few.
+    pub has_small_reply: bool,
     /// How much dearer than reading an element it is to do what the request does with it.
     pub weight: u64,
 }
@@ -44,6 +48,7 @@ impl Amount {
         is_product: false,
         only_reads: true,
         is_certain: true,
+        has_small_reply: false,
         weight: 1,
     };
     /// The whole values or a small part of them, which it only reads.
@@ -61,6 +66,11 @@ impl Amount {
     /// The same for a request that changes something. To change an element takes longer than to read it.
     pub const fn changing(self) -> Amount {
         Amount { only_reads: false, weight: self.weight * 4, ..self }
+    }
+
+    /// The same for a request with a small reply.
+    pub const fn with_small_reply(self) -> Amount {
+        Amount { has_small_reply: true, ..self }
     }
 
     /// Whether it reads much and does nothing else.
@@ -116,9 +126,10 @@ pub struct Command {
     /// The time of such a command may depend on its arguments and its string. It runs on the fast path where
     /// this returns true for the request, and for whether the string is long. Elsewhere its time is taken.
     pub is_brief_part: Option<IsBriefPart>,
-    /// How much of the values of its keys a request may touch, for a command for which that may be much. One
-    /// that only reads runs on a copy of a large value that shares its nodes, while no lock is held. One that
-    /// takes long runs on a thread for long requests. `None`: never much.
+    /// How much of the values of its keys a request may touch, for a command for which that may be much. For
+    /// one without keys: how much it does. One that only reads runs on a copy of a large value that shares
+    /// its nodes, while no lock is held. One that takes long runs on a thread for long requests. `None`:
+    /// never much.
     pub reads_much: Option<ReadsMuch>,
     /// Makes values of a request's arguments, where that may take long, before anything is locked. The
     /// handler gets them from its transaction. Those of a script's commands are made under its locks.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::cancel;
 use crate::geo::{Area, Polygon, Position, Shape, sort_first};
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
@@ -94,35 +95,19 @@ struct Found<'t> {
 
 /// How many edges of a polygon places are compared with, at most, while others wait: a tenth of a second.
 const HELD_EDGES_MAX: u64 = 20_000_000;
-/// The same while others go on, and one thread does nothing else: some seconds.
+/// The same while others go on, and a thread for long requests does it: some seconds.
 const FREE_EDGES_MAX: u64 = 1_000_000_000;
-/// A request with this number of arguments names many corners.
-const ARGUMENTS_MANY: usize = 1000;
 
-/// Runs GEOSEARCH. Where it may take long to compare the corners of a polygon with places, no other client
-/// waits for the key, or for this thread.
+/// Runs GEOSEARCH. Alone, it compares the corners of a polygon with copies of places, if they are many. In
+/// EXEC and scripts, other clients wait.
 ///
 /// # Errors
 ///
 /// As for [`read`].
 pub(super) fn search(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let form = Form::Search;
-    let has_polygon = request.from(form.options()).any(|option| is_word(option, "bypolygon"));
-    let set = context.tx.get::<SortedSet>(request.at(form.source()))?;
-    let is_large = matches!(set, Some(SortedSetView::Large(_))) || request.len() > ARGUMENTS_MANY;
-    if context.session.may_not_wait || !has_polygon || !is_large {
-        return Search::parse(form, false, request, set)?.answer(set, HELD_EDGES_MAX, reply);
-    }
-    let (large, packed) = match set {
-        None => (None, None),
-        Some(SortedSetView::Large(ranking)) => (Some(ranking.share()), None),
-        Some(SortedSetView::Packed(packed)) => (None, Some(packed.to_vec())),
-    };
-    context.tx.let_go();
-    context.instance.hand_over();
-    let large = large.as_ref().map(SortedSetView::Large);
-    let set = large.or(packed.as_deref().map(SortedSetView::Packed));
-    Search::parse(form, false, request, set)?.answer(set, FREE_EDGES_MAX, reply)
+    let set = context.tx.get::<SortedSet>(request.at(Form::Search.source()))?;
+    let edges_max = if context.session.may_not_wait { HELD_EDGES_MAX } else { FREE_EDGES_MAX };
+    Search::parse(Form::Search, false, request, set)?.answer(set, edges_max, reply)
 }
 
 /// Runs a command that only reads.
@@ -322,6 +307,10 @@ impl<'a> Search<'a> {
         let found = places.filter_map(|(member, score)| {
             let place = Position::of_score(score);
             let distance = area.distance(place, &mut compared);
+            if compared > 0 {
+                // Polygons may have many edges.
+                cancel::check();
+            }
             if compared > edges_max {
                 return Some(Err(TOO_MANY));
             }

@@ -258,6 +258,7 @@ const GEOSEARCHSTORE: Command = Command {
     since: "6.2.0",
     complexity: "O(N+log(M)) where N is the number of elements in the grid-aligned bounding box area around the shape provided as the filter and M is the number of items inside the shape",
 
+    reads_much: Some(reads_much::all_changing),
     arguments: &[
         Argument::new("destination", ArgumentKind::Key),
         Argument::new("source", ArgumentKind::Key).of_spec(1),

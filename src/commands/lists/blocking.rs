@@ -10,6 +10,7 @@ use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Blocking, Categories, Command, Deprecated, Flags, Group, KeyFlags,
     KeySpec, Only, Result, Run, Taken, Timeout, WaitingRules, looks_at,
 };
+use crate::commands::reads_much;
 use crate::types::lists::ListEnd;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[BLMOVE, BLMPOP, BLPOP, BRPOP, BRPOPLPUSH];
@@ -177,6 +178,7 @@ const BLMPOP: Command = Command {
     summary: "Removes and returns elements from the first non-empty list; blocks if all are empty.",
     since: "7.0.0",
     complexity: "O(N+M) where N is the number of provided keys and M is the number of elements returned.",
+    reads_much: Some(reads_much::with_count_changing),
     arguments: &[
         Argument::double("timeout"),
         Argument::integer("numkeys"),

@@ -115,7 +115,7 @@ const LPOS: Command = Command {
     summary: "Returns the positions of the elements that equal a value.",
     since: "6.0.6",
     complexity: "O(N) where N is the number of elements in the list, for the average case. When searching for elements near the head or the tail of the list, or when the MAXLEN option is provided, the command may run in constant time.",
-    reads_much: Some(reads_much::up_to_all),
+    reads_much: Some(reads_much::up_to_all_counted),
     arguments: &[
         Argument::KEY,
         Argument::string("element"),
@@ -218,6 +218,7 @@ const LINSERT: Command = Command {
     summary: "Inserts an element before or after the first one that equals a pivot.",
     since: "2.2.0",
     complexity: "O(N) where N is the number of elements to traverse before seeing the value pivot. This means that inserting somewhere on the left end on the list (head) can be considered O(1) and inserting somewhere on the right end (tail) is O(N).",
+    reads_much: Some(reads_much::searched),
     arguments: &[
         Argument::KEY,
         Argument::one_of(
@@ -286,6 +287,7 @@ const LREM: Command = Command {
     summary: "Removes elements that equal a value: all, or a number of them from the head or the tail.",
     since: "1.0.0",
     complexity: "O(N+M) where N is the length of the list and M is the number of elements removed.",
+    reads_much: Some(reads_much::searched),
     arguments: &[Argument::KEY, Argument::integer("count"), Argument::string("element")],
     example: &[
         ("RPUSH mylist hello hello foo hello", "(integer) 4"),

@@ -197,6 +197,7 @@ const LMPOP: Command = Command {
     summary: "Removes and returns elements from an end of the first non-empty list.",
     since: "7.0.0",
     complexity: "O(N+M) where N is the number of provided keys and M is the number of elements returned.",
+    reads_much: Some(reads_much::with_count_changing),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),

@@ -32,7 +32,7 @@ const SINTER: Command = Command {
     since: "1.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
     tips: &["nondeterministic_output_order"],
-    reads_much: Some(reads_much::up_to_all),
+    reads_much: Some(reads_much::smallest),
     arguments: &[Argument::KEY.multiple()],
     example: &[
         ("SADD key1 1 2 3", "(integer) 3"),
@@ -78,6 +78,7 @@ const SINTERSTORE: Command = Command {
     summary: "Stores the intersection of sets at a key; returns its size.",
     since: "1.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
+    reads_much: Some(reads_much::smallest_changing),
     arguments: &[Argument::new("destination", ArgumentKind::Key), Argument::KEY.multiple().of_spec(1)],
     example: &[
         ("SADD key1 1 2 3", "(integer) 3"),
@@ -124,7 +125,7 @@ const SINTERCARD: Command = Command {
     summary: "Returns the size of the intersection of sets, up to an optional limit.",
     since: "7.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
-    reads_much: Some(reads_much::up_to_all),
+    reads_much: Some(reads_much::smallest_summed_up),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),

@@ -113,7 +113,7 @@ const ZINTER: Command = Command {
     name: "zinter",
     summary: "Returns the intersection of sorted sets; scores are summed unless AGGREGATE is given.",
     complexity: "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.",
-    reads_much: Some(reads_much::up_to_all),
+    reads_much: Some(reads_much::smallest_counted),
     example: &[
         ("ZADD zset1 1 one 2 two", "(integer) 2"),
         ("ZADD zset2 1 one 2 two 3 three", "(integer) 3"),
@@ -134,6 +134,7 @@ const ZINTERSTORE: Command = Command {
     summary: "Stores the intersection of sorted sets; scores are summed unless AGGREGATE is given.",
     since: "2.0.0",
     complexity: "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.",
+    reads_much: Some(reads_much::smallest_counted_changing),
     arguments: &[
         Argument::new("destination", ArgumentKind::Key),
         Argument::integer("numkeys"),
@@ -160,7 +161,7 @@ const ZINTERCARD: Command = Command {
     summary: "Returns the number of members that all the sorted sets share.",
     since: "7.0.0",
     complexity: "O(N*K) worst case with N being the smallest input sorted set, K being the number of input sorted sets.",
-    reads_much: Some(reads_much::up_to_all),
+    reads_much: Some(reads_much::smallest_summed_up),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),

@@ -11,6 +11,7 @@ use crate::commands::facts::{
     Argument, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Only, Result, Run,
     Taken, Timeout, WaitingRules, looks_at,
 };
+use crate::commands::reads_much;
 use crate::types::sorted_sets::SortedSet;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[BZMPOP, BZPOPMAX, BZPOPMIN];
@@ -96,6 +97,7 @@ const BZMPOP: Command = Command {
     summary: "Removes and returns members of the first non-empty sorted set; blocks if all are empty.",
     since: "7.0.0",
     complexity: "O(K) + O(M*log(N)) where K is the number of provided keys, N being the number of elements in the sorted set, and M being the number of elements popped.",
+    reads_much: Some(reads_much::with_count_changing),
     arguments: &[
         Argument::double("timeout"),
         Argument::integer("numkeys"),

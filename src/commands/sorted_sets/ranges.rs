@@ -12,8 +12,8 @@ use super::{members, reply_members, scores, store};
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result,
-    Run,
+    Amount, Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec,
+    Result, Run,
 };
 use crate::commands::reads_much;
 
@@ -331,6 +331,7 @@ const ZRANGESTORE: Command = Command {
     summary: "Stores the members in a range at another key.",
     since: "6.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements stored into the destination key.",
+    reads_much: Some(stores),
     arguments: &[
         Argument::new("dst", ArgumentKind::Key),
         Argument::new("src", ArgumentKind::Key).of_spec(1),
@@ -354,6 +355,14 @@ const ZRANGESTORE: Command = Command {
     run: Run::Write(zrangestore),
     ..SORTED_SET
 };
+
+/// How many members ZRANGESTORE stores of a large set.
+fn stores(request: Request<'_>, tx: Option<&Transaction<'_>>) -> Amount {
+    let set = tx.and_then(|tx| tx.glance_at::<SortedSet>(request.at(2)));
+    let selected = Selected::parse(request, 2, Form { is_stored: true, ..Form::default() });
+    let count = set.zip(selected.ok()).map_or(0, |(set, selected)| selected.positions(set).len());
+    Amount::of(count as u64).changing().with_small_reply()
+}
 
 fn zrangestore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let selected = Selected::parse(request, 2, Form { is_stored: true, ..Form::default() })?;

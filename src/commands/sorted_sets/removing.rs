@@ -10,7 +10,7 @@ use super::{members, reply_members, scores};
 use crate::commands::args::{self, PopFromSeveral, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Amount, Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -49,6 +49,7 @@ const ZREMRANGEBYRANK: Command = Command {
     summary: "Removes the members in a range of ranks; returns how many were removed.",
     since: "2.0.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
+    reads_much: Some(|request, tx| removes(request, tx, by_ranks)),
     arguments: &[Argument::KEY, Argument::integer("start"), Argument::integer("stop")],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
@@ -60,8 +61,26 @@ const ZREMRANGEBYRANK: Command = Command {
 };
 
 fn zremrangebyrank(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let bounds = Bounds::Ranks(args::integer(request.at(2))?, args::integer(request.at(3))?);
-    remove_range(tx, request.at(1), "zremrangebyrank", bounds, reply)
+    remove_range(tx, request.at(1), "zremrangebyrank", by_ranks(request)?, reply)
+}
+
+fn by_ranks(request: Request<'_>) -> Result<Bounds<'_>> {
+    Ok(Bounds::Ranks(args::integer(request.at(2))?, args::integer(request.at(3))?))
+}
+
+/// How many members a request removes from a large set.
+fn removes<'r>(
+    request: Request<'r>,
+    tx: Option<&Transaction<'_>>,
+    bounds: fn(Request<'r>) -> Result<Bounds<'r>>,
+) -> Amount {
+    match tx.and_then(|tx| tx.glance_at::<SortedSet>(request.at(1))) {
+        Some(set @ SortedSetView::Large(_)) => {
+            let positions = bounds(request).map(|bounds| bounds.positions(set));
+            Amount::of(positions.map_or(0, |positions| positions.len() as u64)).changing().with_small_reply()
+        }
+        _ => Amount::NONE.changing(),
+    }
 }
 
 /// Removes the members in a range; replies with their number.
@@ -84,6 +103,7 @@ const ZREMRANGEBYSCORE: Command = Command {
     name: "zremrangebyscore",
     summary: "Removes the members in a range of scores; returns how many were removed.",
     since: "1.2.0",
+    reads_much: Some(|request, tx| removes(request, tx, by_scores)),
     arguments: &[Argument::KEY, Argument::double("min"), Argument::double("max")],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
@@ -95,14 +115,18 @@ const ZREMRANGEBYSCORE: Command = Command {
 };
 
 fn zremrangebyscore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let bounds = scores(request.at(2), request.at(3))?;
-    remove_range(tx, request.at(1), "zremrangebyscore", bounds, reply)
+    remove_range(tx, request.at(1), "zremrangebyscore", by_scores(request)?, reply)
+}
+
+fn by_scores(request: Request<'_>) -> Result<Bounds<'_>> {
+    scores(request.at(2), request.at(3))
 }
 
 const ZREMRANGEBYLEX: Command = Command {
     name: "zremrangebylex",
     summary: "Removes the members in a range of byte order; all scores must be equal.",
     since: "2.8.9",
+    reads_much: Some(|request, tx| removes(request, tx, by_bytes)),
     arguments: &[Argument::KEY, Argument::string("min"), Argument::string("max")],
     example: &[
         ("ZADD myzset 0 a 0 b 0 c 0 d", "(integer) 4"),
@@ -114,8 +138,11 @@ const ZREMRANGEBYLEX: Command = Command {
 };
 
 fn zremrangebylex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let bounds = members(request.at(2), request.at(3))?;
-    remove_range(tx, request.at(1), "zremrangebylex", bounds, reply)
+    remove_range(tx, request.at(1), "zremrangebylex", by_bytes(request)?, reply)
+}
+
+fn by_bytes(request: Request<'_>) -> Result<Bounds<'_>> {
+    members(request.at(2), request.at(3))
 }
 
 const ZPOPMIN: Command = Command {
@@ -241,6 +268,7 @@ const ZMPOP: Command = Command {
     summary: "Removes and returns members with the lowest or highest scores from the first non-empty sorted set.",
     since: "7.0.0",
     complexity: "O(K) + O(M*log(N)) where K is the number of provided keys, N being the number of elements in the sorted set, and M being the number of elements popped.",
+    reads_much: Some(reads_much::with_count_changing),
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),

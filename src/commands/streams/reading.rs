@@ -10,10 +10,12 @@ use crate::values::STREAM_KIND;
 use crate::values::tree::ledger::EntryId;
 
 use super::delivering::{next_claim_ms, read};
+use super::ids;
 use super::wishes::Reading;
 use crate::commands::args::is_word;
 use crate::commands::facts::{
-    Argument, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Run, WaitingRules,
+    Amount, Argument, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Run,
+    WaitingRules,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XREAD, XREADGROUP];
@@ -36,7 +38,7 @@ const XREAD: Command = Command {
     group: Group::STREAM,
     summary: "Returns the entries of streams after given IDs; can block until there are any.",
     since: "5.0.0",
-    reads_much: Some(reads_much::from_ids),
+    reads_much: Some(|request, tx| reads(request, tx, false)),
     arguments: &[
         Argument::integer("count").token("COUNT").optional(),
         MAX_COUNT,
@@ -67,7 +69,7 @@ const XREADGROUP: Command = Command {
     keys: &[KeySpec::behind("STREAMS", 4, keys, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns new entries for a consumer of a group, or its unacknowledged ones; can block.",
     complexity: "For each stream mentioned: O(M) with M being the number of elements returned. If M is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1). On the other side when XREADGROUP blocks, XADD will pay the O(N) time in order to serve the N clients blocked on the stream getting new data.",
-    reads_much: Some(reads_much::from_ids),
+    reads_much: Some(|request, tx| reads(request, tx, true)),
     arguments: &[
         Argument::block("group-block", &[Argument::string("group"), Argument::string("consumer")])
             .token("GROUP"),
@@ -104,6 +106,40 @@ const XREADGROUP: Command = Command {
     }),
     ..XREAD
 };
+
+/// How many entries a request gets of a large stream, at most.
+fn reads(request: Request<'_>, tx: Option<&Transaction<'_>>, is_group: bool) -> Amount {
+    let asked = reads_much::stated_count(request, 1);
+    if let Some(few) = asked.filter(|asked| !asked.is_much_read()) {
+        return few.changing();
+    }
+    let reading = tx.zip(Reading::parse(request, is_group).ok());
+    let lengths = reading.into_iter().flat_map(|(tx, reading)| {
+        let group = reading.group;
+        reading.streams(request).map(move |(key, id)| entries_for(tx, key, id, group))
+    });
+    let most = asked.map_or(u64::MAX, |asked| asked.elements);
+    Amount::of(most.min(lengths.max().unwrap_or(0) as u64)).changing()
+}
+
+/// How many entries of a large stream are behind an ID, or were given to a consumer, or would be.
+fn entries_for(tx: &Transaction<'_>, key: &[u8], id: &[u8], group: Option<(&[u8], &[u8])>) -> usize {
+    let Some(stream) = tx.glance_at::<Stream>(key) else { return 0 };
+    let group = group.and_then(|(group, consumer)| Some((stream.group(group)?, consumer)));
+    let behind = match (id, group) {
+        (b"$" | b"+", _) => return 0,
+        (b">", Some((group, _))) => group.last_id,
+        (_, Some((group, consumer))) => {
+            let consumer = group.find_consumer(consumer).and_then(|number| group.consumer(number));
+            return consumer.map_or(0, |consumer| consumer.pending_count());
+        }
+        (id, None) => ids::parse(id).unwrap_or(EntryId::MAX),
+    };
+    stream.len_behind(behind, COUNTED_ENTRIES_MAX)
+}
+
+/// To know that a request reads much, more entries need not be counted.
+const COUNTED_ENTRIES_MAX: usize = 100_000;
 
 /// The positions of the keys of a request, which are found as the handler finds them.
 fn keys(request: Request<'_>) -> Range<usize> {

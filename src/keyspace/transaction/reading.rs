@@ -105,6 +105,12 @@ impl Transaction<'_> {
         self.find(key).map(|entry| self.value_of(entry))
     }
 
+    /// The same for a value that must be of a type.
+    pub fn glance_at<T: Type>(&self, key: &[u8]) -> Option<T::View<'_>> {
+        let value = self.glance(key).filter(|value| value.facts.kind == T::FACTS.kind);
+        value.map(|value| T::view(value.content))
+    }
+
     /// Returns whether a key is there, whatever its type, for a command that writes. Counts a use.
     #[inline]
     pub fn is_there(&self, key: &[u8]) -> bool {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use super::page::shared_bytes;
 use super::remains::Remains;
 use crate::allocator::taken_bytes;
+use crate::cancel;
 use crate::dump::strings::DecodeError;
 
 use block::{Block, Entries};
@@ -142,6 +143,18 @@ impl Ledger {
     /// The same, the last one first.
     pub fn range_back(&self, from: EntryId, to: EntryId) -> RangeBack<'_> {
         RangeBack { blocks: &self.blocks, place: self.blocks.find(to), entries: None, from, to }
+    }
+
+    /// How many entries there are behind an ID, about: with those of its block. Counts to `most` at most, and
+    /// to the end of a block.
+    pub fn len_behind(&self, id: EntryId, most: usize) -> usize {
+        let (mut place, mut len) = (self.blocks.find(id).or_else(|| self.blocks.first()), 0);
+        while let Some(at) = place.filter(|_| len < most) {
+            let kept = self.blocks.get(at);
+            len += kept.map_or(0, |kept| kept.live as usize);
+            place = kept.map(|_| self.blocks.behind(at));
+        }
+        len
     }
 
     /// The first entry.
@@ -322,6 +335,7 @@ impl<'l> Iterator for Range<'l> {
     fn next(&mut self) -> Option<Entry<'l>> {
         loop {
             let Some(entries) = &mut self.entries else {
+                cancel::check();
                 let kept = self.blocks.get(self.place?)?;
                 if kept.id > self.to {
                     return None;
@@ -360,6 +374,7 @@ impl<'l> Iterator for RangeBack<'l> {
     fn next(&mut self) -> Option<Entry<'l>> {
         loop {
             let Some(entries) = &mut self.entries else {
+                cancel::check();
                 let kept = self.blocks.get(self.place?)?;
                 self.entries = Some(kept.block.entries(kept.id));
                 continue;
