@@ -24,7 +24,7 @@ use crate::statistics::commands::Called;
 use crate::tracking::Tracks;
 pub(crate) use migration::{Cargo, Freight, Migration, Outcome, Packed, Parcel, Target};
 pub(crate) use outbox::{Item, LockItem, Outbox};
-pub(crate) use pending::{Ahead, AttemptResult, Drawn, Pending};
+pub(crate) use pending::{Ahead, AttemptResult, Draw, Drawn, Pending};
 
 /// The state of one client.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 //! last run is its reply. Otherwise it runs on the rows that the store has returned. If it changes nothing on
 //! these, that is its reply, for the rows were read while it waited.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ use crate::remote::row::{Key, Row};
 use crate::remote::{Listening, Looked, NotJoined, Remote};
 use crate::resp::{OwnedRequest, Reply, Request};
 use crate::scripting::NotYet;
-use crate::session::{AttemptResult, Contention, Drawn, Outbox, Pending, Session};
+use crate::session::{AttemptResult, Contention, Draw, Drawn, Outbox, Pending, Session};
 use crate::values::ABSENT_KIND;
 
 /// Commands that need the rows themselves.
@@ -34,6 +34,9 @@ use crate::values::ABSENT_KIND;
 const TRIES_MAX: u32 = 100;
 /// How often it runs before it has joined a batch, while others change the rows.
 const LOOKS_MAX: u32 = 16;
+/// For how long a request keeps the fencing numbers that it has drawn. The store keeps the rows of deleted keys
+/// for longer, by which it sees that a lock was taken meanwhile.
+const DRAWN_FOR_MAX: Duration = Duration::from_secs(60);
 
 /// Why a request has no reply yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,8 +132,8 @@ struct Guess {
     /// Whether each row must have the version that was seen, even if it is absent.
     are_strict: Vec<bool>,
     ran: Ran,
-    /// How many fencing numbers it draws, if it lacks some: it only reads its rows then.
-    draws: Option<usize>,
+    /// The fencing numbers that it draws, if it lacks some: it only reads the rows of their keys then.
+    draw: Option<Draw>,
 }
 
 /// The next step, if it is no reply.
@@ -143,26 +146,23 @@ impl StoreRequest<'_, '_> {
             Some(Waiting::Failed) => return Ok(Err(Error::UNBLOCKED)),
             Some(_) => return self.nothing(session, out),
         }
-        let draws = self.pending.draws.take();
+        let draw = self.pending.draws.take();
         match (self.pending.verdict.take(), self.pending.result.take()) {
             (Some(Verdict::Done), Some(result)) => return self.conclude(session, result, out),
             (Some(Verdict::Overtaken(found)), Some(_)) => {
                 self.pending.tries += 1;
-                let rows = &found.rows;
-                self.pending.told_rows = Some(Arc::clone(rows));
-                if !rows.is_empty() && draws.is_none() {
-                    self.pending.was_overtaken = self.keys.iter().any(|key| found.changed.contains(key));
+                match draw {
+                    Some(draw) => self.note_drawn(&found, draw),
+                    None => self.note_overtaken(&found),
                 }
-                let rows: Option<Vec<_>> = self.keys.iter().map(|key| rows.get(key).cloned()).collect();
-                let fences = self.fences_of(&found, draws);
-                if let Some(rows) = rows {
-                    if let Some(result) = self.answer_from(session, &rows, fences)? {
-                        if !self.still_waits(session, result.found_nothing) {
-                            return Err(NotAnswered::Store);
-                        }
-                        return self.conclude(session, result, out);
+                let rows: Option<Vec<_>> = self.keys.iter().map(|key| found.rows.get(key).cloned()).collect();
+                if let Some(rows) = rows
+                    && let Some(result) = self.answer_from(session, &rows)?
+                {
+                    if !self.still_waits(session, result.found_nothing) {
+                        return Err(NotAnswered::Store);
                     }
-                    self.pending.drawn = draws.map(|_| Drawn { rows, fences: fences.to_vec() });
+                    return self.conclude(session, result, out);
                 }
             }
             (Some(Verdict::Failed(why)), _) => {
@@ -188,10 +188,33 @@ impl StoreRequest<'_, '_> {
         self.attempt(session, None, out)
     }
 
-    /// The fencing numbers that it has drawn while it read its rows.
-    fn fences_of<'f>(&self, found: &'f Found, draws: Option<usize>) -> &'f [u64] {
+    /// Notes the rows that the store has returned instead of doing it.
+    fn note_overtaken(&mut self, found: &Found) {
+        self.pending.told_rows = Some(Arc::clone(&found.rows));
+        if !found.rows.is_empty() {
+            self.pending.was_overtaken = self.keys.iter().any(|key| found.changed.contains(key));
+        }
+        // Where the row of a lock has changed, it may have had a holder with a larger number.
+        let keys = &self.keys;
+        self.pending
+            .drawn
+            .take_if(|drawn| drawn.rows.keys().any(|place| found.changed.contains(&keys[*place])));
+    }
+
+    /// Notes the fencing numbers that it has drawn, with the rows that were read by that.
+    fn note_drawn(&mut self, found: &Found, draw: Draw) {
         let first = self.pending.seat.map_or(0, |seat| seat.drawn);
-        draws.and_then(|draws| found.fences.get(first..first + draws)).unwrap_or_default()
+        let fences = found.fences.get(first..first + draw.count);
+        let row = |place| Some((place, found.rows.get(&self.keys[place]).cloned()?));
+        let rows: Option<BTreeMap<_, _>> = draw.places.into_iter().map(row).collect();
+        let drawn = rows.zip(fences);
+        self.pending.drawn =
+            drawn.map(|(rows, fences)| Drawn { rows, fences: fences.to_vec(), at: Instant::now() });
+    }
+
+    /// The fencing numbers that it may give.
+    fn fences(&self) -> &[u64] {
+        self.pending.drawn.as_ref().map_or(&[], |drawn| &drawn.fences)
     }
 
     /// Replies that there is nothing, for a client that does not wait, or has waited in vain.
@@ -226,7 +249,6 @@ impl StoreRequest<'_, '_> {
         &mut self,
         session: &mut Session,
         rows: &[Arc<Row>],
-        fences: &[u64],
     ) -> std::result::Result<Option<AttemptResult>, NotAnswered> {
         if self.is_watch(session) {
             for (key, row) in self.keys.iter().zip(rows) {
@@ -261,7 +283,7 @@ impl StoreRequest<'_, '_> {
                 return Ok(Some(AttemptResult::of(reply)));
             }
         }
-        let ran = match self.run_in_turn(session, rows, fences)? {
+        let ran = match self.run_in_turn(session, rows)? {
             Ok(ran) => ran,
             Err(error) => return Ok(Some(AttemptResult::failed(error))),
         };
@@ -277,11 +299,11 @@ impl StoreRequest<'_, '_> {
         if let Err(error) = self.check_size().and_then(|()| self.begin_to_wait(session)) {
             return Ok(Err(error));
         }
-        let mut drawn = self.pending.drawn.take();
+        self.pending.drawn.take_if(|drawn| drawn.at.elapsed() >= DRAWN_FOR_MAX);
         let is_reader = matches!(self.command.run, Run::Read(_));
         let mut reads_in = is_reader.then_some(beside);
         for _ in 0..LOOKS_MAX {
-            let guess = match self.guess(session, drawn.as_ref(), reads_in, beside) {
+            let guess = match self.guess(session, reads_in, beside) {
                 Ok(guess) => guess,
                 Err(stopped) => return stopped,
             };
@@ -305,16 +327,16 @@ impl StoreRequest<'_, '_> {
                     if let (Some(listening), Some((key, leaves_some))) = (&self.pending.listening, taken) {
                         listening.takes(seat.batch, &key, leaves_some);
                     }
-                    (self.pending.stood_back, self.pending.draws) = (0, guess.draws);
+                    (self.pending.stood_back, self.pending.draws) = (0, guess.draw);
                     (self.pending.ticket, self.pending.seat) = (Some(ticket), Some(seat));
                     self.pending.result = Some(AttemptResult::from(guess.ran));
                     return Err(NotAnswered::Store);
                 }
                 // One that was to read has freed fields of a hash that have expired.
-                Err(NotJoined::Changed) => (reads_in, drawn) = (None, None),
+                Err(NotJoined::Changed) => reads_in = None,
                 Err(NotJoined::Left) => return Err(NotAnswered::Store),
                 Err(NotJoined::After(ticket)) => {
-                    (self.pending.ticket, self.pending.drawn) = (Some(ticket), drawn);
+                    self.pending.ticket = Some(ticket);
                     return Err(NotAnswered::Store);
                 }
                 Err(NotJoined::StandsBack(ticket)) => {
@@ -359,40 +381,32 @@ impl StoreRequest<'_, '_> {
         Ok(())
     }
 
-    /// Runs the request on the rows as they can be guessed, or on those that it has read and for which it has
-    /// drawn fencing numbers. If it lacks numbers, what is returned reads its rows and draws them.
+    /// Runs the request on the rows as they can be guessed, or as they were when it drew fencing numbers for
+    /// them. If it lacks numbers, what is returned reads the rows of their keys and draws them.
     fn guess(
         &mut self,
         session: &mut Session,
-        drawn: Option<&Drawn>,
         reads_in: Option<Option<Seat>>,
         beside: Option<Seat>,
     ) -> std::result::Result<Guess, Stopped> {
-        let mut rows = match drawn {
-            Some(drawn) => drawn.rows.clone(),
-            None => match self.remote.look(&self.keys, self.pending.told_rows.as_deref(), reads_in) {
-                Looked::Rows(rows) => rows,
-                Looked::After(ticket) => {
-                    self.pending.ticket = Some(ticket);
-                    return Err(Err(NotAnswered::Store));
-                }
-                Looked::Away => {
-                    let why = self.remote.health.unreachable();
-                    return Err(Ok(Err(Error::text(format!("STOREDOWN The store {why}")))));
-                }
-            },
+        let mut rows = match self.remote.look(&self.keys, self.pending.told_rows.as_deref(), reads_in) {
+            Looked::Rows(rows) => rows,
+            Looked::After(ticket) => {
+                self.pending.ticket = Some(ticket);
+                return Err(Err(NotAnswered::Store));
+            }
+            Looked::Away => {
+                let why = self.remote.health.unreachable();
+                return Err(Ok(Err(Error::text(format!("STOREDOWN The store {why}")))));
+            }
         };
-        let mut are_strict = vec![drawn.is_some(); rows.len()];
-        if drawn.is_none() {
-            self.expect_watched(session, &mut rows, &mut are_strict);
-        }
-        let fences = drawn.map_or(&[][..], |drawn| &drawn.fences);
+        let mut are_strict = vec![false; rows.len()];
+        self.expect_watched(session, &mut rows, &mut are_strict);
+        self.expect_drawn(&mut rows, &mut are_strict);
         let ran = match self.wants_rows(session) {
             true => Ran::nothing(rows.len()),
             // An error about the request, or about a row that was really read.
-            false => {
-                self.run_in_turn(session, &rows, fences).map_err(Err)?.map_err(|error| Ok(Err(error)))?
-            }
+            false => self.run_in_turn(session, &rows).map_err(Err)?.map_err(|error| Ok(Err(error)))?,
         };
         if let Err(error) = &ran.reply
             && error.as_bytes().starts_with(KILLED)
@@ -400,42 +414,58 @@ impl StoreRequest<'_, '_> {
             // It has written nothing, and does not run again.
             return Err(Ok(Err(Error::bytes(error.as_bytes().to_vec()))));
         }
-        let Some(draws) = ran.wants_fences else { return Ok(Guess { rows, are_strict, ran, draws: None }) };
+        let Some(draw) = self.draw_for(&ran) else { return Ok(Guess { rows, are_strict, ran, draw: None }) };
         if beside.is_some() {
             return Err(Err(NotAnswered::Store));
         }
         let draws_max = self.remote.settings.target.limits().batch_draws;
-        if draws > draws_max {
+        if draw.count > draws_max {
             return Err(Ok(Err(Error::text(format!(
                 "ERR A request may take {draws_max} locks in the store at most"
             )))));
         }
         let (found_nothing, fences_beyond) = (self.pending.listening.is_some(), ran.fences_beyond);
         let ran = Ran { found_nothing, fences_beyond, ..Ran::nothing(rows.len()) };
-        let (rows, are_strict) = (unread(rows.len()), vec![true; rows.len()]);
-        Ok(Guess { rows, are_strict, ran, draws: Some(draws) })
+        Ok(Guess { rows, are_strict, ran, draw: Some(draw) })
+    }
+
+    /// The fencing numbers that a run lacks, or that were drawn for other keys than those for which it has
+    /// taken them.
+    fn draw_for(&self, ran: &Ran) -> Option<Draw> {
+        let is_drawn =
+            |place: &usize| self.pending.drawn.as_ref().is_some_and(|drawn| drawn.rows.contains_key(place));
+        let is_fenced = |place: &usize| ran.fenced[*place];
+        let all = || 0..self.keys.len();
+        let is_for_others = || all().any(|place| is_fenced(&place) && !is_drawn(&place));
+        let count = ran.wants_fences.or_else(|| is_for_others().then(|| self.fences().len()))?;
+        let places: Vec<usize> = all().filter(|place| is_fenced(place) || is_drawn(place)).collect();
+        Some(Draw { count, places: if places.is_empty() { all().collect() } else { places } })
     }
 
     /// What travels to the store.
     fn attempt_of(&self, session: &Session, guess: &Guess, beside: Option<Seat>) -> Attempt {
-        let Guess { rows, are_strict, ran, draws } = guess;
-        let parts = self.keys.iter().zip(rows).zip(are_strict).zip(&ran.written);
-        let parts = parts.map(|(((key, seen), is_strict), written)| AttemptPart {
-            key: key.clone(),
-            seen: Arc::clone(seen),
-            is_strict: *is_strict,
-            written: written.clone(),
-            lifetime_ms: ran.lifetime_ms(written.as_deref()),
-        });
+        let Guess { rows, are_strict, ran, draw } = guess;
+        let part = |place: usize| AttemptPart {
+            key: self.keys[place].clone(),
+            seen: Arc::clone(&rows[place]),
+            is_strict: are_strict[place],
+            written: ran.written[place].clone(),
+            lifetime_ms: ran.lifetime_ms(ran.written[place].as_deref()),
+        };
+        let parts = match draw {
+            None => (0..self.keys.len()).map(part).collect(),
+            // No other key: requests that change it are not in one group with this one.
+            Some(draw) => draw.places.iter().map(|place| unread_part(&self.keys[*place])).collect(),
+        };
         Attempt {
-            parts: parts.collect(),
+            parts,
             holder: self.holder(session, ran),
             renews: ran.renews,
             is_reader: matches!(self.command.run, Run::Read(_)),
             beside,
             was_overtaken: self.pending.was_overtaken,
             stood_back: self.pending.stood_back,
-            draws: draws.unwrap_or(0),
+            draws: draw.as_ref().map_or(0, |draw| draw.count),
             draws_beyond: ran.fences_beyond,
         }
     }
@@ -470,7 +500,7 @@ impl StoreRequest<'_, '_> {
             return true;
         }
         session.client.release();
-        (self.pending.has_waited, self.pending.told_rows) = (true, None);
+        (self.pending.has_waited, self.pending.told_rows, self.pending.drawn) = (true, None, None);
         (self.pending.tries, self.pending.began) = (0, None);
         false
     }
@@ -525,6 +555,20 @@ impl StoreRequest<'_, '_> {
         }
     }
 
+    /// A lock for which a fencing number was drawn must be as it was then. If it is watched and has changed
+    /// since, what was watched counts, and EXEC fails.
+    fn expect_drawn(&self, rows: &mut [Arc<Row>], are_strict: &mut [bool]) {
+        let Some(drawn) = &self.pending.drawn else { return };
+        for (place, row) in &drawn.rows {
+            let watched = Some(&rows[*place]).filter(|_| are_strict[*place]);
+            let is_same =
+                |seen: &Arc<Row>| seen.version == row.version && seen.live.is_some() == row.live.is_some();
+            if watched.is_none_or(is_same) {
+                (rows[*place], are_strict[*place]) = (Arc::clone(row), true);
+            }
+        }
+    }
+
     /// The rows as a client sees them that waits: a key that has become something else counts as absent, and
     /// it may still be served from another one.
     fn seen_while_waiting(&self, session: &Session, rows: &[Arc<Row>]) -> Option<Vec<Arc<Row>>> {
@@ -548,7 +592,6 @@ impl StoreRequest<'_, '_> {
         &self,
         session: &mut Session,
         rows: &[Arc<Row>],
-        fences: &[u64],
     ) -> std::result::Result<Result<Ran>, NotAnswered> {
         let turn = take_turn(self.instance, session, self.command).map_err(|why| match why {
             NotYet::Busy => NotAnswered::Busy,
@@ -563,7 +606,7 @@ impl StoreRequest<'_, '_> {
         let seen = self.seen_while_waiting(session, rows);
         let rows = seen.as_deref().unwrap_or(rows);
         let (command, request, keys) = (self.command, self.request, &self.keys);
-        let work = Work { command, request, keys, rows, now_ms, fences };
+        let work = Work { command, request, keys, rows, now_ms, fences: self.fences() };
         Ok(run_on_rows(self.instance, session, work))
     }
 
@@ -582,7 +625,7 @@ impl StoreRequest<'_, '_> {
                 self.deliver(session, outbox);
             }
             self.pending.has_waited = true;
-            self.pending.told_rows = None;
+            (self.pending.told_rows, self.pending.drawn) = (None, None);
             self.pending.waits_with = waits_with;
             if self.pending.until.is_none_or(|until| Instant::now() < until) {
                 (self.pending.tries, self.pending.began) = (0, None);
@@ -607,6 +650,12 @@ impl StoreRequest<'_, '_> {
             self.instance.deliver(session, self.request);
         }
     }
+}
+
+/// A key whose row has to be read first.
+fn unread_part(key: &Key) -> AttemptPart {
+    let seen = Arc::new(Row { version: Row::UNREAD, ..Row::default() });
+    AttemptPart { key: key.clone(), seen, is_strict: true, written: None, lifetime_ms: None }
 }
 
 /// Rows that have to be read first.
@@ -636,6 +685,7 @@ impl Ran {
             span_ends_ms: BTreeSet::new(),
             wants_fences: None,
             fences_beyond: 0,
+            fenced: vec![false; keys],
         }
     }
 }

@@ -47,6 +47,8 @@ pub struct Ran {
     pub wants_fences: Option<usize>,
     /// The numbers must be larger than this one, which a lock had where it came from.
     pub fences_beyond: u64,
+    /// Whether each key is one for which it wants a number, or has taken one that was offered.
+    pub fenced: Vec<bool>,
 }
 
 /// A request, and the rows on which it runs.
@@ -177,6 +179,8 @@ fn run_loaded(
     }
     let missing = recorded.missing_fences;
     let wants_fences = (missing > 0 || recorded.wants_known_fences).then_some(missing + work.fences.len());
+    let is_fenced = |key: &Key| recorded.has_fenced(key.database as usize, &key.name);
+    let fenced = keys.iter().map(is_fenced).collect();
     let (reply, now_ms) = (result.map(|()| out), work.now_ms);
     let span_ends_ms = recorded.span_ends_ms;
     Ok(Ran {
@@ -191,6 +195,7 @@ fn run_loaded(
         now_ms,
         wants_fences,
         fences_beyond: recorded.former_fence,
+        fenced,
     })
 }
 

@@ -1,6 +1,6 @@
 //! A request whose keys live in a store, from its first run to its reply.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -25,9 +25,9 @@ pub struct Pending {
     pub seat: Option<Seat>,
     /// Rows that the store has returned instead of doing the request.
     pub told_rows: Option<Arc<KeyMap<Arc<Row>>>>,
-    /// How many fencing numbers it draws while it reads its rows, if that is what it does.
-    pub draws: Option<usize>,
-    /// What it has read and drawn, until it runs on that.
+    /// The fencing numbers that it draws while it reads the rows of their keys, if that is what it does.
+    pub draws: Option<Draw>,
+    /// What it has read and drawn by that.
     pub drawn: Option<Drawn>,
     /// Whether it has waited for a change of its keys.
     pub has_waited: bool,
@@ -57,14 +57,26 @@ pub struct Pending {
     pub unblocked: Option<Waiting>,
 }
 
-/// Rows with fencing numbers that are larger than those of all former holders. They hold as long as no row
-/// has changed since.
+/// A wish for fencing numbers.
+#[derive(Debug)]
+pub struct Draw {
+    /// How many.
+    pub count: usize,
+    /// The keys that they are for, by their places among the keys of the request, in ascending order.
+    pub places: Vec<usize>,
+}
+
+/// Fencing numbers that were drawn with the rows of the keys that they are for. They are larger than those of
+/// all former holders, as long as none of these rows has changed since. So a request keeps them while others
+/// change its other keys, and travels on condition that these rows are as they were.
 #[derive(Debug)]
 pub struct Drawn {
-    /// The rows of the request's keys, in their order.
-    pub rows: Vec<Arc<Row>>,
+    /// The rows of these keys, by their places among the keys of the request.
+    pub rows: BTreeMap<usize, Arc<Row>>,
     /// The numbers, in ascending order.
     pub fences: Vec<u64>,
+    /// When they were drawn.
+    pub at: Instant,
 }
 
 impl Pending {

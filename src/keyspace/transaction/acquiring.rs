@@ -27,7 +27,7 @@ impl Transaction<'_> {
                 return None;
             }
         }
-        let fence = self.next_fence();
+        let fence = self.next_fence(self.database, key);
         let entry = Entry::fenced(key, token, fence, Some(expires_at_ms));
         entry.set_stamp(self.keyspace.access.first_now());
         entry.set_lock(!self.is_replay);
@@ -54,7 +54,7 @@ impl Transaction<'_> {
     pub fn fence_of(&self, key: &[u8]) -> Option<u64> {
         let fence = self.unseen(key)?.fence()?;
         if fence == Self::FENCE_UNKNOWN {
-            self.record_wanted_fence();
+            self.record_wanted_fence(key);
         }
         Some(fence)
     }
@@ -66,7 +66,7 @@ impl Transaction<'_> {
 
     /// Gives a new fencing number to a short string that is there, and returns it.
     pub fn give_fence(&mut self, key: &[u8]) -> u64 {
-        let fence = self.next_fence();
+        let fence = self.next_fence(self.database, key);
         self.set_fence(key, fence);
         self.follow_change(key, Extent::Whole);
         fence
@@ -93,10 +93,10 @@ impl Transaction<'_> {
     /// In a borrowed keyspace: the number of a lock that the store knows, and the request does not know yet.
     pub const FENCE_UNKNOWN: u64 = 0;
 
-    /// A fencing number that was never given. In a borrowed keyspace it comes from the store.
-    pub(super) fn next_fence(&self) -> u64 {
+    /// A fencing number that was never given, for a key. In a borrowed keyspace it comes from the store.
+    pub(super) fn next_fence(&self, database: usize, key: &[u8]) -> u64 {
         match self.wanted.records_spans() {
-            true => self.take_offered_fence().unwrap_or(Self::FENCE_UNKNOWN),
+            true => self.take_offered_fence(database, key).unwrap_or(Self::FENCE_UNKNOWN),
             false => self.keyspace.fencing.next(self.system_ms()),
         }
     }

@@ -266,7 +266,7 @@ impl Transaction<'_> {
             copy.set_stamp(self.keyspace.access.first_now());
             if copy.fence().is_some() {
                 // It is another lock, though the same token holds it.
-                copy.set_fence(self.next_fence());
+                copy.set_fence(self.next_fence(target_database, target));
             }
         }
         let is_large = copy.as_ref().is_some_and(|entry| entry.structure().is_some());

@@ -18,6 +18,7 @@ use crate::server::{Server, SetOnDrop};
 on_both! {
     the_number_comes_with_the_grant_at_each_front_end
     it_is_exact_within_transactions_scripts_and_pipelines
+    a_key_that_others_write_keeps_no_transaction_from_its_lock
     each_grant_has_a_number_of_its_own_over_both_front_ends
     whatever_frees_a_lock_at_one_front_end_grants_it_at_the_other
     clients_of_both_front_ends_are_granted_the_lock_in_the_order_in_which_they_came
@@ -147,6 +148,50 @@ fn it_is_exact_within_transactions_scripts_and_pipelines(kind: Kind) {
     b.line("MULTI").is_ok();
     b.line("LOCK ACQUIRE q b PX 60000").is_simple("QUEUED");
     b.line("EXEC").is_nil();
+}
+
+/// What draws a number does not run again for that, however often others change its other keys.
+fn a_key_that_others_write_keeps_no_transaction_from_its_lock(kind: Kind) {
+    const CLIENTS: u64 = 6;
+    const ROUNDS: u64 = 20;
+    let Some((_cluster, one, _other)) = pair(kind, "lock-shared") else { return };
+    let script = "redis.call('INCR', KEYS[1]) \
+                  local n = redis.call('LOCK', 'ACQUIRE', KEYS[2], ARGV[1], 'PX', 60000) \
+                  redis.call('LOCK', 'RELEASE', KEYS[2], ARGV[1]) return n";
+    thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let mut client = one.client();
+            scope.spawn(move || {
+                let (lock, mut last) = (format!("l{number}"), 0);
+                for round in 0..ROUNDS {
+                    let fence = if round % 2 == 0 {
+                        for line in [
+                            "MULTI".to_owned(),
+                            "INCR count".to_owned(),
+                            format!("LOCK ACQUIRE {lock} a PX 60000"),
+                            format!("LOCK RELEASE {lock} a"),
+                        ] {
+                            client.line(&line).ignored();
+                        }
+                        let replies = client.line("EXEC").items();
+                        let [_, Reply::Integer(fence), Reply::Integer(1)] = replies[..] else {
+                            panic!("{replies:?}")
+                        };
+                        fence
+                    } else {
+                        client.cmd(["EVAL", script, "2", "count", &lock, "a"]).integer()
+                    };
+                    assert!(fence > last, "{fence} after {last}");
+                    last = fence;
+                }
+            });
+        }
+    });
+    let mut client = one.client();
+    client.line("GET count").is((CLIENTS * ROUNDS).to_string().as_str());
+    // Each one is once not done, when it draws. A few others guess wrong before the counter is known.
+    let overtaken: u64 = client.info("store_overtaken").parse().expect("a number");
+    assert!(overtaken < CLIENTS * ROUNDS * 3 / 2, "{overtaken}");
 }
 
 /// Clients of both front-ends take and release few locks as fast as they can.

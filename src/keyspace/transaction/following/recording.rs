@@ -19,6 +19,8 @@ pub struct Recorded {
     pub former_fence: u64,
     /// How many more numbers were wanted.
     pub missing_fences: usize,
+    /// The keys for which a number was wanted, by their databases.
+    fenced: BTreeMap<usize, BTreeSet<Box<[u8]>>>,
     /// Whether the number of a lock was wanted that the row does not show.
     pub wants_known_fences: bool,
 }
@@ -26,7 +28,23 @@ pub struct Recorded {
 impl Recorded {
     /// Whether a key was written.
     pub fn has_written(&self, database: usize, key: &[u8]) -> bool {
-        self.written.get(&database).is_some_and(|written| written.contains(key))
+        has(&self.written, database, key)
+    }
+
+    /// Whether a fencing number was wanted for a key: a new one, or that of a lock that is there.
+    pub fn has_fenced(&self, database: usize, key: &[u8]) -> bool {
+        has(&self.fenced, database, key)
+    }
+}
+
+fn has(keys: &BTreeMap<usize, BTreeSet<Box<[u8]>>>, database: usize, key: &[u8]) -> bool {
+    keys.get(&database).is_some_and(|keys| keys.contains(key))
+}
+
+fn note(keys: &mut BTreeMap<usize, BTreeSet<Box<[u8]>>>, database: usize, key: &[u8]) {
+    let keys = keys.entry(database).or_default();
+    if !keys.contains(key) {
+        keys.insert(key.into());
     }
 }
 
@@ -34,12 +52,7 @@ impl Transaction<'_> {
     /// Records that a key of the current database is written.
     pub(in crate::keyspace) fn record_write(&self, key: &[u8]) {
         let database = self.database();
-        self.leave(|aftermath| {
-            let written = aftermath.recorded.written.entry(database).or_default();
-            if !written.contains(key) {
-                written.insert(key.into());
-            }
-        });
+        self.leave(|aftermath| note(&mut aftermath.recorded.written, database, key));
     }
 
     /// Records that something is to live until then, counted from now on.
@@ -53,11 +66,12 @@ impl Transaction<'_> {
         self.leave(|aftermath| aftermath.recorded.offered_fences = numbers.rev().collect());
     }
 
-    /// Takes the next number that was offered.
+    /// Takes the next number that was offered, for a key.
     #[cold]
-    pub(in crate::keyspace) fn take_offered_fence(&self) -> Option<u64> {
+    pub(in crate::keyspace) fn take_offered_fence(&self, database: usize, key: &[u8]) -> Option<u64> {
         let mut taken = None;
         self.leave(|aftermath| {
+            note(&mut aftermath.recorded.fenced, database, key);
             let Recorded { offered_fences, former_fence, missing_fences, .. } = &mut aftermath.recorded;
             taken = offered_fences.pop().filter(|number| number > former_fence);
             *missing_fences += usize::from(taken.is_none());
@@ -76,8 +90,12 @@ impl Transaction<'_> {
 
     /// Records that the number of a lock was wanted that the row does not show.
     #[cold]
-    pub(in crate::keyspace) fn record_wanted_fence(&self) {
-        self.leave(|aftermath| aftermath.recorded.wants_known_fences = true);
+    pub(in crate::keyspace) fn record_wanted_fence(&self, key: &[u8]) {
+        let database = self.database();
+        self.leave(|aftermath| {
+            note(&mut aftermath.recorded.fenced, database, key);
+            aftermath.recorded.wants_known_fences = true;
+        });
     }
 
     /// Takes what was recorded.
