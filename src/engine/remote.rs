@@ -34,8 +34,8 @@ use crate::values::ABSENT_KIND;
 const TRIES_MAX: u32 = 100;
 /// How often it runs before it has joined a batch, while others change the rows.
 const LOOKS_MAX: u32 = 16;
-/// For how long a request keeps the fencing numbers that it has drawn. The store keeps the rows of deleted keys
-/// for longer, by which it sees that a lock was taken meanwhile.
+/// For how long a request keeps the fencing numbers that it has drawn. The store keeps the rows of deleted
+/// keys for longer, by which it sees that a lock was taken meanwhile.
 const DRAWN_FOR_MAX: Duration = Duration::from_secs(60);
 
 /// Why a request has no reply yet.

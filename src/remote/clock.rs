@@ -26,6 +26,16 @@ pub struct StoreClock {
     doubted_since: OnceLock<Instant>,
 }
 
+/// The time of the store when something is sent to it: in microseconds since 1970.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "clients cannot read etcd's clock"))]
+pub(super) struct Window {
+    /// The estimate, which is not ahead of it.
+    pub(super) estimate_us: i64,
+    /// The latest time that it can be, if its clock was not set.
+    pub(super) latest_us: i64,
+}
+
 /// What a front-end does if the clock of a store has jumped ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnJump {
@@ -40,7 +50,7 @@ static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// How many microseconds the store's clock may go back before it is in doubt: so much is corrected by and by
 /// where clocks are synchronised.
-pub(super) const BACK_MAX_US: i64 = 100_000;
+pub(super) const BACK_MAX_US: i64 = 100_000; // In `MOMENT` of PostgreSQL's statements, too.
 
 /// Microseconds on this process's clock, which only goes on.
 pub(super) fn own_us() -> i64 {
@@ -68,14 +78,26 @@ impl StoreClock {
         own_us + self.offset_us.load(Ordering::Relaxed)
     }
 
-    /// The latest time that the store can have now, if its clock was not set: in microseconds since 1970.
-    pub(super) fn latest_us(&self) -> i64 {
-        self.latest_at_us(own_us(), system_us())
+    /// The time of the store now.
+    pub(super) fn window(&self) -> Window {
+        let own_us = own_us();
+        Window { estimate_us: self.at_us(own_us), latest_us: self.latest_at_us(own_us, system_us()) }
     }
 
     fn latest_at_us(&self, own_us: i64, system_us: i64) -> i64 {
+        self.unpaused_at_us(own_us, system_us) + self.jump_max_us
+    }
+
+    /// The estimate for a moment, if the own clock has stood still for as long as the system's clock says.
+    fn unpaused_at_us(&self, own_us: i64, system_us: i64) -> i64 {
         let paused_us = system_us - own_us - self.system_us.load(Ordering::Relaxed);
-        self.at_us(own_us) + paused_us.max(0) + self.jump_max_us
+        self.at_us(own_us) + paused_us.max(0)
+    }
+
+    /// The same for a moment that was not long ago.
+    pub(super) fn unpaused_us(&self, then_us: i64) -> i64 {
+        let now_us = own_us();
+        self.unpaused_at_us(now_us, system_us()) - (now_us - then_us)
     }
 
     /// Whether the store has sent its time.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Counters of one front-end. They are for people; only [`is_away`](Health::is_away) decides something.
+/// Counters of one front-end. They are for people, but for [`is_away`](Health::is_away) and
+/// [`is_refusing`](Health::is_refusing).
 #[derive(Debug, Default)]
 pub struct Health {
     /// Whether the store has been away for longer than a request waits. Requests are refused at once then.
@@ -15,6 +16,8 @@ pub struct Health {
     pub why_away: Mutex<String>,
     /// Whether there is a connection.
     pub is_connected: AtomicBool,
+    /// Whether the store has refused a batch, and has not shown since that it does what batches ask.
+    pub is_refusing: AtomicBool,
     /// Batches that the store has answered.
     pub batches: AtomicU64,
     /// Requests in them.
@@ -43,6 +46,15 @@ impl Health {
         match self.why_away.lock().as_str() {
             "" => "cannot be reached".to_owned(),
             why => format!("cannot be reached: {why}"),
+        }
+    }
+
+    /// What is wrong with the store, if something is, in one line.
+    pub fn complaint(&self) -> Option<&'static str> {
+        match (self.is_away.load(Ordering::Relaxed), self.is_refusing.load(Ordering::Relaxed)) {
+            (true, _) => Some("the store cannot be reached"),
+            (false, true) => Some("the store refuses requests"),
+            (false, false) => None,
         }
     }
 

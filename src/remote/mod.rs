@@ -154,7 +154,7 @@ pub struct Remote {
     /// What the front-end was started with.
     pub settings: Settings,
     /// The time at the store.
-    pub clock: StoreClock,
+    pub clock: Arc<StoreClock>,
     /// The state of the store.
     pub health: Health,
     state: Mutex<State>,
@@ -166,6 +166,9 @@ pub struct Remote {
     outgoing: Outgoing,
     /// Questions about all keys.
     questions: Questions,
+    /// Connections that are being opened.
+    #[cfg(feature = "postgres")]
+    rooms: postgres::Rooms,
     /// Whether memory has keys that live in the store: they were loaded, and no client sees them.
     has_leftovers: AtomicBool,
 }
@@ -199,10 +202,10 @@ impl Remote {
     /// A store that is not connected yet.
     pub fn new(settings: Settings) -> Remote {
         Remote {
-            clock: match settings.target.has_clock() {
+            clock: Arc::new(match settings.target.has_clock() {
                 true => StoreClock::that_may_jump(settings.clock_jump_max),
                 false => StoreClock::default(),
-            },
+            }),
             settings,
             health: Health::default(),
             state: Mutex::default(),
@@ -210,6 +213,8 @@ impl Remote {
             front: AtomicI64::new(0),
             outgoing: Outgoing::default(),
             questions: Questions::default(),
+            #[cfg(feature = "postgres")]
+            rooms: postgres::Rooms::default(),
             has_leftovers: AtomicBool::new(false),
         }
     }

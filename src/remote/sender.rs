@@ -24,6 +24,8 @@ use super::{Remote, State};
 /// Pauses between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// How often a store that has refused a batch is tried out.
+const TRIAL_EVERY: Duration = Duration::from_secs(1);
 /// The pause before the store is asked again about a batch.
 const PAUSE_BEFORE_ASKING: Duration = Duration::from_millis(50);
 
@@ -70,18 +72,29 @@ struct Lane<'r, S> {
     front: Option<Front>,
     /// The last complaint about the connection, so that it is logged once.
     complaint: String,
+    /// Why it has refused a batch, so that it is logged once.
+    refusal: String,
+    /// When it was tried out last.
+    tried: Option<Instant>,
 }
 
 impl<'r, S: Store> Lane<'r, S> {
     fn new(remote: &'r Remote) -> Lane<'r, S> {
-        Lane { remote, store: None, front: None, complaint: String::new() }
+        Lane {
+            remote,
+            store: None,
+            front: None,
+            complaint: String::new(),
+            refusal: String::new(),
+            tried: None,
+        }
     }
 
     async fn serve(&mut self) {
         self.connect(None).await;
         let mut gathering = Gathering::default();
         loop {
-            self.remote.has_formed(1).await;
+            self.wait_for_requests().await;
             if self.remote.clock.is_in_doubt() {
                 self.remote.health.is_connected.store(false, Ordering::Relaxed);
                 self.connect(None).await;
@@ -91,6 +104,45 @@ impl<'r, S: Store> Lane<'r, S> {
             self.send(taken).await;
             gathering.gather(self.remote, answered).await;
         }
+    }
+
+    /// Waits until there is something to send. A store that has refused a batch is tried out meanwhile: it
+    /// may be that no client asks it for anything until it is said to be well.
+    async fn wait_for_requests(&mut self) {
+        if !self.remote.health.is_refusing.load(Ordering::Relaxed) {
+            return self.remote.has_formed(1).await;
+        }
+        let _ = timeout(TRIAL_EVERY, self.remote.has_formed(1)).await;
+        if self.tried.is_some_and(|tried| tried.elapsed() < TRIAL_EVERY) {
+            return;
+        }
+        self.tried = Some(Instant::now());
+        let (Some(front), Some(store)) = (&self.front, &mut self.store) else { return };
+        match timeout(self.remote.settings.patience, store.try_out(front.last + 1)).await {
+            Ok(Ok(())) => {
+                tracing::info!("The store {} does again what is asked of it", self.remote.settings.target);
+                self.remote.health.is_refusing.store(false, Ordering::Relaxed);
+                self.refusal.clear();
+            }
+            Ok(Err(Failure::Refused(_) | Failure::Again)) => {}
+            _ => {
+                self.store = None;
+                self.remote.health.is_connected.store(false, Ordering::Relaxed);
+                self.connect(None).await;
+            }
+        }
+    }
+
+    /// Ends a batch that the store has refused.
+    fn refuse(&mut self, taken: Taken, why: String) {
+        let health = &self.remote.health;
+        health.failed.fetch_add(taken.requests as u64, Ordering::Relaxed);
+        health.is_refusing.store(true, Ordering::Relaxed);
+        if self.refusal != why {
+            tracing::warn!("The store refused a batch of {} requests: {why}", taken.requests);
+            self.refusal.clone_from(&why);
+        }
+        self.remote.end(taken, &Verdict::Failed(why.into()));
     }
 
     fn take(&self) -> Option<Taken> {
@@ -111,8 +163,8 @@ impl<'r, S: Store> Lane<'r, S> {
         };
         front.last += 1;
         let number = front.last;
-        let (began, sent_us, latest_us) = (Instant::now(), own_us(), self.remote.clock.latest_us());
-        let exchanged = timeout(patience, store.exchange(&taken.batch, number, latest_us)).await;
+        let (began, sent_us, window) = (Instant::now(), own_us(), self.remote.clock.window());
+        let exchanged = timeout(patience, store.exchange(&taken.batch, number, window)).await;
         let health = &self.remote.health;
         let lost = match exchanged {
             Ok(Ok((answer, store_us))) => {
@@ -138,9 +190,14 @@ impl<'r, S: Store> Lane<'r, S> {
             }
             Ok(Err(Failure::Refused(why))) => {
                 front.last -= 1;
-                health.failed.fetch_add(taken.requests as u64, Ordering::Relaxed);
-                tracing::warn!("The store refused a batch of {} requests: {why}", taken.requests);
-                return self.remote.end(taken, &Verdict::Failed(why.into()));
+                return self.refuse(taken, why);
+            }
+            Ok(Err(Failure::Unusable(why))) => {
+                front.last -= 1;
+                health.is_connected.store(false, Ordering::Relaxed);
+                self.store = None;
+                self.refuse(taken, why);
+                return self.connect(None).await;
             }
             Ok(Err(Failure::Forgotten(why))) => {
                 tracing::warn!(
@@ -169,7 +226,7 @@ impl<'r, S: Store> Lane<'r, S> {
             match timeout(left, store.resolve(&taken.batch, number)).await {
                 Ok(Ok(Some(answer))) => return self.remote.finish(taken, answer),
                 Ok(Ok(None)) => return self.remote.end(taken, &Verdict::Again),
-                Ok(Err(Failure::Refused(why) | Failure::Forgotten(why))) => {
+                Ok(Err(Failure::Refused(why) | Failure::Unusable(why) | Failure::Forgotten(why))) => {
                     // It begins anew, as another front-end.
                     tracing::error!("Cannot find out which changes the store has made: {why}");
                     self.remote.give_up(&mut taken);
@@ -217,8 +274,7 @@ impl<'r, S: Store> Lane<'r, S> {
             let left = left.clamp(PAUSE_MAX.min(patience), patience);
             let connecting = timeout(left, S::connect(remote, &mut self.front));
             let complaint = match connecting.await {
-                Ok(Ok((store, store_us))) => {
-                    remote.clock.set(store_us, own_us());
+                Ok(Ok(store)) => {
                     remote.front.store(self.front.map_or(0, |front| front.id), Ordering::Relaxed);
                     self.store = Some(store);
                     self.complaint.clear();

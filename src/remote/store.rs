@@ -2,6 +2,7 @@
 
 use super::Remote;
 use super::batch::{Answer, Batch};
+use super::clock::Window;
 
 /// The identity of this front-end in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(super) enum Failure {
     Late,
     /// The store has done nothing, for this reason.
     Refused(String),
+    /// The store has done nothing, for this reason, and the connection is of no more use.
+    Unusable(String),
     /// The store has done nothing: what it keeps of this front-end is gone. It begins anew, as another one.
     Forgotten(String),
     /// The connection has ended. It may have done the batch.
@@ -36,19 +39,23 @@ pub(super) type Timed<T> = (T, i64);
 
 /// One connection to a store, which takes one batch at a time.
 pub(super) trait Store: Sized {
-    /// Connects, and makes the store ready. The second time, `front` is what the first connection has got.
-    async fn connect(remote: &Remote, front: &mut Option<Front>) -> Result<Timed<Self>, String>;
+    /// Connects, makes the store ready, and sets the clock of `remote`. The second time, `front` is what the
+    /// first connection has got.
+    async fn connect(remote: &Remote, front: &mut Option<Front>) -> Result<Self, String>;
 
-    /// Sends a batch with this number, and waits until it is done. It is not begun if the store's clock is
-    /// later than `latest_us`, if the store has a clock.
+    /// Sends a batch with this number, and waits until it is done. If the store has a clock, the batch is not
+    /// begun later than `window` says.
     async fn exchange(
         &mut self,
         batch: &Batch,
         number: i64,
-        latest_us: i64,
+        window: Window,
     ) -> Result<Timed<Answer>, Failure>;
 
     /// Finds out whether the batch of this number was done, and which groups. If it was not, it never will
     /// be.
     async fn resolve(&mut self, batch: &Batch, number: i64) -> Result<Option<Answer>, Failure>;
+
+    /// Has the store do what batches do, and take it back. No batch has this number yet.
+    async fn try_out(&mut self, number: i64) -> Result<(), Failure>;
 }

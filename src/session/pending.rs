@@ -60,7 +60,7 @@ pub struct Pending {
 /// A wish for fencing numbers.
 #[derive(Debug)]
 pub struct Draw {
-    /// How many.
+    /// How many numbers.
     pub count: usize,
     /// The keys that they are for, by their places among the keys of the request, in ascending order.
     pub places: Vec<usize>,

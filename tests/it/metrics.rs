@@ -19,10 +19,10 @@ fn serving(options: &[&str]) -> (Server, SocketAddr) {
 
 /// An answer: its status, its header fields by their names, its body.
 #[derive(Debug)]
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     fields: HashMap<String, String>,
-    body: String,
+    pub(crate) body: String,
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
@@ -66,7 +66,7 @@ fn send(address: SocketAddr, bytes: &[u8]) -> Answer {
     answer
 }
 
-fn get(address: SocketAddr, path: &str) -> Answer {
+pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
     send(address, format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").as_bytes())
 }
 

@@ -87,6 +87,8 @@ const RULES: &[(&str, &str, Trial)] = &[
     ("sh", "keyfast --store 'postgres://", Trial::Shown("tests/it/store starts servers on PostgreSQL")),
     ("sh", "keyfast cli --rdb ", Trial::Shown("tests/it/backups.rs runs its lines")),
     ("sh", "redis-cli CONFIG SET auto-aof", Trial::Shown("tests/it/backups.rs runs its lines")),
+    ("sh", "pg_basebackup", Trial::Shown("tests/it/store/postgres.rs makes replicas so")),
+    ("sh", "pg_rewind", Trial::Shown("it needs a primary that was lost")),
     ("sh", "pg_", Trial::Shown("tests/it/backups.rs runs its lines")),
     ("sh", "etcdctl --endpoints", Trial::Shown("tests/it/backups.rs runs its lines")),
     ("sh", "etcdctl snapshot restore", Trial::Shown("tests/it/backups.rs runs its lines")),
@@ -110,7 +112,7 @@ const RULES: &[(&str, &str, Trial)] = &[
     ("yaml", "services:\n  redis:\n", Trial::Script("tests/docker/readme")),
     ("yaml", "    services:\n", Trial::Shown("a part of a workflow, for a forge")),
     ("yaml", "scrape_configs:\n", Trial::Shown("a part of Prometheus' configuration")),
-    ("sql", "SELECT convert_from", Trial::Shown("tests/it/store/postgres.rs reads the same columns")),
+    ("sql", "", Trial::Shown("tests/it/store/administrators.rs runs it")),
     ("text", "", Trial::Shown("no command")),
 ];
 

@@ -202,7 +202,9 @@ fn locks(section: &mut Section, view: &View<'_>) {
 fn store(section: &mut Section, view: &View<'_>) {
     let Some(remote) = view.instance.remote.get() else { return };
     let health = &remote.health;
-    section.field("store_connected", u8::from(health.is_connected.load(Ordering::Relaxed)));
+    let is_refusing = health.is_refusing.load(Ordering::Relaxed);
+    let is_connected = health.is_connected.load(Ordering::Relaxed) && !is_refusing;
+    section.field("store_connected", u8::from(is_connected));
     section.field("store_away", u8::from(health.is_away.load(Ordering::Relaxed)));
     for (name, counter) in [
         ("store_connections", &health.connections),

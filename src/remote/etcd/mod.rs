@@ -49,7 +49,7 @@ use tonic::Status;
 
 use super::Remote;
 use super::batch::{Answer, Batch};
-use super::clock::{own_us, system_us};
+use super::clock::{Window, own_us, system_us};
 use super::store::{Failure, Front, Store, Timed};
 use super::target::{EtcdPlace, Target};
 use crate::keyspace::fencing::number_of_clock;
@@ -76,7 +76,7 @@ pub(super) struct Etcd {
 }
 
 impl Store for Etcd {
-    async fn connect(remote: &Remote, front: &mut Option<Front>) -> Result<Timed<Etcd>, String> {
+    async fn connect(remote: &Remote, front: &mut Option<Front>) -> Result<Etcd, String> {
         let (wire, names) = open(remote).await?;
         let front = match front {
             Some(front) => front,
@@ -89,14 +89,15 @@ impl Store for Etcd {
         let life = wire.watch(watched).await.map_err(|status| describe(&status))?;
         let names = raise_numbers(&wire, names, number_of_clock(system_us())).await;
         let names = names.map_err(|status| describe(&status))?;
-        Ok((Etcd { wire, names, front: front.id, leases: Leases::default(), life }, system_us()))
+        remote.clock.set(system_us(), own_us());
+        Ok(Etcd { wire, names, front: front.id, leases: Leases::default(), life })
     }
 
     async fn exchange(
         &mut self,
         batch: &Batch,
         number: i64,
-        _latest_us: i64,
+        _window: Window,
     ) -> Result<Timed<Answer>, Failure> {
         expect_connected(&mut self.life)?;
         if batch.draws_beyond > 0 {
@@ -190,6 +191,11 @@ impl Store for Etcd {
             found.extend(self.wire.txn_soon(read).await.map_err(|status| failure(&status))?.responses);
         }
         Ok(Some(groups.judge(found, version)))
+    }
+
+    /// etcd cannot take anything back.
+    async fn try_out(&mut self, _number: i64) -> Result<(), Failure> {
+        Ok(())
     }
 }
 

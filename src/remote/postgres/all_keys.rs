@@ -4,15 +4,19 @@
 //! was deposed answers nothing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Transaction};
 
 use super::confirmations::{DURABILITY, expect_no_less};
-use super::{BARRIER, Closing, check_schema, describe, is_lost, is_missing, open, whole_statement};
+use super::opening::{BARRIER, Closing, open};
+use super::timekeeping::{execute, query};
+use super::{check_schema, describe, is_lost, is_missing};
 use crate::remote::Remote;
 use crate::remote::all_keys::{LOCKS_MAX, NAMES_MAX, NotTold, Question, Told, end_of_place, next_place};
+use crate::remote::clock::StoreClock;
 
 const COUNT: &str = "
     SELECT count(*) FROM keyfast.keys WHERE database = {numbers}[$1::int] AND expires > {now}";
@@ -52,6 +56,9 @@ const FLUSH: &str = "
         SELECT CASE WHEN $1 IS NULL OR named = $1 THEN nextval('keyfast.number')::int ELSE numbers[named] END
         FROM generate_subscripts(numbers, 1) named ORDER BY named)";
 
+/// How often a question looks whether the time is known.
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// Asks the clients' questions until the process ends.
 pub(in crate::remote) async fn answer_questions(remote: &Arc<Remote>) {
     let Some(mut questions) = remote.questions.receiver.lock().take() else { return };
@@ -60,6 +67,10 @@ pub(in crate::remote) async fn answer_questions(remote: &Arc<Remote>) {
         // Once the statements are sent, they may be done although no answer comes.
         let mut is_sent = false;
         let answered = timeout(remote.settings.patience, async {
+            // Before the first connection for batches, the time of the store is not known.
+            while !remote.clock.is_known() {
+                sleep(PAUSE).await;
+            }
             if connection.as_ref().is_none_or(|(client, _)| client.is_closed()) {
                 let (mut client, socket) = open(remote, |_message| ()).await?;
                 let closing = Closing::of(socket);
@@ -116,37 +127,37 @@ impl From<Error> for Unanswered {
 
 async fn ask(remote: &Remote, client: &mut Client, question: Question) -> Result<Told, Unanswered> {
     let tx = client.transaction().await?;
-    let mut told = Told::default();
+    let (mut told, clock) = (Told::default(), &remote.clock);
     match question {
         Question::Count(database) => {
-            let row = tx.query_one(&whole_statement(COUNT), &[&(database as i32)]).await?;
-            told.count = usize::try_from(row.get::<_, i64>(0)).unwrap_or(0);
+            let rows = query(&tx, clock, COUNT, &[&(database as i32)]).await?;
+            told.count = rows.first().map_or(0, |row| usize::try_from(row.get::<_, i64>(0)).unwrap_or(0));
         }
         Question::Names(database) => {
             let limit = NAMES_MAX as i64 + 1;
-            read(&mut told, tx.query(&whole_statement(NAMES), &[&(database as i32), &limit]).await?);
+            read(&mut told, query(&tx, clock, NAMES, &[&(database as i32), &limit]).await?);
         }
         Question::Some { database, from, keys, with_types: _ } => {
             let limit = keys.min(NAMES_MAX) as i64;
-            let last = read(&mut told, some(&tx, database, from, limit).await?);
+            let last = read(&mut told, some(&tx, clock, (database, from, limit)).await?);
             told.next = last.filter(|_| told.keys.len() as i64 >= limit).and_then(next_place);
         }
         Question::Any { database, from } => {
             for from in [from, 0] {
                 if told.keys.is_empty() {
-                    read(&mut told, some(&tx, database, from, 1).await?);
+                    read(&mut told, some(&tx, clock, (database, from, 1)).await?);
                 }
             }
         }
         Question::Locks(database) => {
-            for row in tx.query(&whole_statement(LOCKS), &[&(database as i32), &(LOCKS_MAX as i64)]).await? {
+            for row in query(&tx, clock, LOCKS, &[&(database as i32), &(LOCKS_MAX as i64)]).await? {
                 told.locks.push((row.get(11), super::read(&row)));
             }
         }
         Question::Flush(database) => {
             let database = database.map(|database| database as i32);
             tx.batch_execute(BEFORE_FLUSH).await?;
-            tx.execute(&whole_statement(FLUSH), &[&database]).await?;
+            execute(&tx, clock, FLUSH, &[&database]).await?;
         }
     }
     let durability = tx.query_one(&format!("{BARRIER}, {DURABILITY}"), &[]).await?;
@@ -158,12 +169,11 @@ async fn ask(remote: &Remote, client: &mut Client, question: Question) -> Result
 /// Some keys from a slot on.
 async fn some(
     tx: &Transaction<'_>,
-    database: u32,
-    from: i64,
-    limit: i64,
+    clock: &StoreClock,
+    (database, from, limit): (u32, i64, i64),
 ) -> Result<Vec<tokio_postgres::Row>, Error> {
     let arguments: [&(dyn ToSql + Sync); 4] = [&(database as i32), &from, &limit, &end_of_place(0)];
-    tx.query(&whole_statement(SOME), &arguments).await
+    query(tx, clock, SOME, &arguments).await
 }
 
 /// Reads keys; returns the greatest of their slots.

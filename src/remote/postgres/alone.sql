@@ -7,7 +7,7 @@
 WITH
 {lane}
 part AS MATERIALIZED (
-    SELECT lane.ahead, u.*, {numbers}[u.named] AS database FROM lane, unnest(
+    SELECT lane.ahead, lane.moment, u.*, {numbers}[u.named] AS database FROM lane, unnest(
         $3::int[], $4::bytea[], $5::int[], $6::smallint[], $7::bool[], $8::bigint[],
         $9::text[], $10::bytea[], $11::bigint[], $12::bool[], $13::bool[], $14::text[], $15::bool[], $16::bigint[]
     ) WITH ORDINALITY u(named, key, grp, op, is_live, version,
@@ -35,12 +35,12 @@ rest AS MATERIALIZED (
 -- be as it was guessed, was changed by another front-end after this statement had begun: nothing is known of it.
 found AS MATERIALIZED (
     SELECT * FROM (
-        SELECT p.ahead, p.place, p.grp, p.op, p.database, p.slot, p.key, COALESCE(o.version, 0) AS version,
+        SELECT p.moment, p.place, p.grp, p.op, p.database, p.slot, p.key, COALESCE(o.version, 0) AS version,
             COALESCE(o.live, false) AS live, o.kind, o.value, o.expires, o.is_lock, o.holder, o.fence, o.since,
             COALESCE(NOT o.live AND o.expires > '-infinity', false) AS has_expired,
             CASE WHEN p.is_live THEN (o.version = p.version AND o.live) IS NOT true ELSE o.live IS true END AS is_wrong
         FROM rest p LEFT JOIN LATERAL (
-            SELECT *, k.expires > clock_timestamp() + p.ahead AS live FROM keyfast.keys k
+            SELECT *, k.expires > p.moment AS live FROM keyfast.keys k
             WHERE k.database = p.database AND k.slot = p.slot AND k.key = p.key
         ) o ON true
     ) f WHERE op > 0 OR is_wrong OR has_expired

@@ -8,7 +8,7 @@
 WITH
 {lane}
 part AS MATERIALIZED (
-    SELECT lane.ahead, u.*, {numbers}[u.named] AS database FROM lane, unnest(
+    SELECT lane.ahead, lane.moment, u.*, {numbers}[u.named] AS database FROM lane, unnest(
         $3::int[], $4::bytea[], $5::int[], $6::smallint[], $7::bool[], $8::bigint[],
         $9::text[], $10::bytea[], $11::bigint[], $12::bool[], $13::bool[], $14::text[], $15::bool[], $16::bigint[],
         $17::bool[], $18::bool[], $19::bigint[]
@@ -37,11 +37,11 @@ found AS MATERIALIZED (
         COALESCE(p.op <> 3 AND NOT r.live AND r.expires > '-infinity', false) AS has_expired
     FROM part p
     LEFT JOIN LATERAL (
-        SELECT o.*, o.expires > clock_timestamp() + p.ahead AS live
+        SELECT o.*, o.expires > p.moment AS live
         FROM keyfast.keys o WHERE p.is_locked AND o.database = p.database AND o.slot = p.slot AND o.key = p.key FOR UPDATE
     ) l ON true
     LEFT JOIN LATERAL (
-        SELECT o.*, o.expires > clock_timestamp() + p.ahead AS live
+        SELECT o.*, o.expires > p.moment AS live
         FROM keyfast.keys o WHERE NOT p.is_locked AND o.database = p.database AND o.slot = p.slot AND o.key = p.key
     ) r ON true
     -- A key without a row has a version, too, if it is watched: that of its database's number. If the database was

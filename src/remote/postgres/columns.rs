@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio_postgres::types::ToSql;
 
 use crate::remote::batch::{Batch, Part};
+use crate::remote::clock::Window;
 use crate::remote::row::Row;
 use crate::types;
 
@@ -116,8 +117,8 @@ impl<'b> Columns<'b> {
         &'a self,
         front: &'a i64,
         number: &'a i64,
-        latest_us: &'a i64,
-    ) -> [&'a (dyn ToSql + Sync); 15] {
+        window: &'a Window,
+    ) -> [&'a (dyn ToSql + Sync); 16] {
         [
             front,
             number,
@@ -133,7 +134,8 @@ impl<'b> Columns<'b> {
             &self.holders[0],
             &self.are_locks[0],
             &self.slots[0],
-            latest_us,
+            &window.estimate_us,
+            &window.latest_us,
         ]
     }
 
@@ -142,7 +144,7 @@ impl<'b> Columns<'b> {
         &'a self,
         front: &'a i64,
         number: &'a i64,
-        latest_us: &'a i64,
+        window: &'a Window,
     ) -> Vec<&'a (dyn ToSql + Sync)> {
         let Columns { databases, keys, groups, ops, are_live, versions, kinds, values, .. } = self;
         let Columns { expiries, are_lifetimes, keep_fences, holders, are_locks, slots, .. } = self;
@@ -168,7 +170,7 @@ impl<'b> Columns<'b> {
             arguments.extend([&self.are_locked as &(dyn ToSql + Sync), &self.are_strict]);
             arguments.extend([&self.granted as &(dyn ToSql + Sync), &self.draws]);
         }
-        arguments.push(latest_us);
+        arguments.extend([&window.estimate_us as &(dyn ToSql + Sync), &window.latest_us]);
         arguments
     }
 }
@@ -216,8 +218,8 @@ impl<'b> Missing<'b> {
     }
 
     /// The arguments of the statement that makes rows for them.
-    pub(super) fn arguments(&self) -> [&(dyn ToSql + Sync); 3] {
-        [&self.databases, &self.keys, &self.slots]
+    pub(super) fn arguments<'a>(&'a self, window: &'a Window) -> [&'a (dyn ToSql + Sync); 5] {
+        [&self.databases, &self.keys, &self.slots, &window.estimate_us, &window.latest_us]
     }
 }
 

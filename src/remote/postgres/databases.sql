@@ -1,5 +1,6 @@
 -- What version 2 of the schema adds to `schema.sql`. Keyfast adds it when it connects, if its user may; otherwise run it
--- once as a user who may (psql -1 -v ON_ERROR_STOP=1 -f databases.sql), and grant Keyfast's user all rights on it.
+-- once as a user who may (psql -1 -v ON_ERROR_STOP=1 -f databases.sql), and grant Keyfast's user all rights on its
+-- tables and sequences.
 
 -- The number of each database's rows in keyfast.keys: numbers[d] is that of the database d of clients. A flush gives a
 -- database a new number, so it is one moment for all clients, however many keys there are. The rows of numbers that no

@@ -19,39 +19,36 @@ mod columns;
 mod confirmations;
 mod notifications;
 mod numbering;
+mod opening;
 mod sweeping;
 mod timekeeping;
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub(super) use all_keys::answer_questions;
 use bytes::Bytes;
 pub(super) use notifications::exchange_news;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::task::{JoinHandle, JoinSet};
+pub(super) use opening::Rooms;
+use tokio::sync::Notify;
 use tokio::time::timeout;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, SimpleQueryMessage, Statement};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::{AsyncMessage, Client, Error, Statement};
 
 use super::Remote;
-use super::batch::{Answer, Batch};
-use super::clock::system_us;
-use super::hosts::first_opened;
-use super::row::{Live, Row, Tenure};
+use super::batch::{Answer, Batch, Part};
+use super::clock::{StoreClock, Window, system_us};
+use super::row::{Key, Live, Row, Tenure};
 use super::store::{Failure, Front, Store, Timed};
-use super::target::Target;
 use super::tls;
 use crate::keyspace::fencing::number_of_clock;
 use crate::types;
+use crate::values::STRING_KIND;
 use columns::{Columns, Missing};
 use confirmations::{DURABILITY, Warnings, expect_no_less};
-use timekeeping::IS_IN_TIME;
+use opening::{Closing, Socket, open};
+use timekeeping::{IS_IN_TIME, MOMENT, NOW, WRITES_AT};
 
 const SCHEMA: &str = include_str!("schema.sql");
 /// What makes each version of the schema out of the one before.
@@ -60,7 +57,7 @@ const BATCH: &str = include_str!("batch.sql");
 const ALONE: &str = include_str!("alone.sql");
 const LONE: &str = include_str!("lone.sql");
 /// The parts of them, by the names that stand for them.
-const SHARED: [(&str, &str); 7] = [
+const SHARED: [(&str, &str); 10] = [
     ("{lane}", include_str!("lane.sql")),
     ("{insert}", include_str!("insert.sql")),
     ("{update}", include_str!("update.sql")),
@@ -68,9 +65,12 @@ const SHARED: [(&str, &str); 7] = [
     ("{bury}", include_str!("bury.sql")),
     ("{numbers}", "(SELECT numbers FROM keyfast.databases)"),
     ("{now}", NOW),
+    ("{moment}", MOMENT),
+    ("{writes_at}", WRITES_AT),
+    ("{is_in_time}", IS_IN_TIME),
 ];
 /// What `update.sql` asks of a row that is not locked. One that is locked was checked under the lock.
-const IS_UNCHANGED: &str = "o.version = p.version AND o.expires > clock_timestamp() + p.ahead";
+const IS_UNCHANGED: &str = "o.version = p.version AND o.expires > p.moment";
 const SCHEMA_VERSION: i32 = 2;
 /// The lock of PostgreSQL that a front-end has while it makes tables, or sets the sequence of numbers.
 const LOCK_KEY: i64 = 7_521_093;
@@ -103,27 +103,6 @@ const SETTLE: &str = "
         {durability}
     FROM old";
 
-/// The lock order depends on the plan: one row after the other, by the index.
-///
-/// `synchronous_commit` is set even if it has its value already: from then on no setting of the server, the
-/// database or the role changes it for this session.
-const SETTINGS: &str = "
-    SET client_min_messages = warning; SET statement_timeout = 0; SET jit = off;
-    SET default_transaction_isolation = 'read committed'; SET plan_cache_mode = force_generic_plan;
-    SET enable_mergejoin = off; SET enable_seqscan = off; SET enable_bitmapscan = off;
-    SELECT set_config('synchronous_commit', CASE
-        WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN 'on'
-        ELSE current_setting('synchronous_commit') END, false);";
-
-/// Writes a message into the log of PostgreSQL, so that the commit waits for the replicas.
-const BARRIER: &str = "SELECT pg_logical_emit_message(true, 'keyfast', '')";
-/// The port of a host for which the URL has none.
-const PORT: u16 = 5432;
-
-/// The time of the store: `{now}` in statements.
-const NOW: &str = "(clock_timestamp() + (SELECT ahead FROM keyfast.clock))";
-const NOW_US: &str = "SELECT (extract(epoch FROM {now}) * 1000000)::bigint";
-
 /// A connection to PostgreSQL for batches.
 pub(super) struct Postgres {
     client: Client,
@@ -131,8 +110,7 @@ pub(super) struct Postgres {
     warnings: Arc<Warnings>,
     /// The most confirmations that a commit has had to wait for.
     confirmations: Arc<AtomicU64>,
-    /// Whether a pooler has mixed up its statements.
-    is_mixed_up: bool,
+    clock: Arc<StoreClock>,
     front: i64,
     statements: Statements,
 }
@@ -149,49 +127,6 @@ struct Statements {
     resolve: Statement,
 }
 
-/// Reads and writes a socket until the connection ends.
-type Driving = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// A socket that is read and written by the task that waits for an answer. A task of its own would have to be
-/// woken for each batch, and would have to wake the other one for each answer.
-struct Socket(Option<Driving>);
-
-impl Socket {
-    async fn serve<T>(&mut self, answers: impl Future<Output = T>) -> T {
-        let mut answers = pin!(answers);
-        if let Some(driving) = &mut self.0 {
-            tokio::select! {
-                biased;
-                answer = &mut answers => return answer,
-                () = driving => {}
-            }
-            // The connection has ended: all replies become errors.
-            self.0 = None;
-        }
-        answers.await
-    }
-}
-
-/// A task that reads and writes a socket. A connection that is no longer wanted is closed. Nothing is
-/// cancelled: PostgreSQL would make a commit visible that no replica has.
-struct Closing(JoinHandle<()>);
-
-impl Closing {
-    fn of(socket: Socket) -> Closing {
-        Closing(tokio::spawn(async move {
-            if let Some(driving) = socket.0 {
-                driving.await;
-            }
-        }))
-    }
-}
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// Why a connection is of no use, in one line.
 struct Wrong(String);
 
@@ -201,7 +136,20 @@ impl From<Error> for Wrong {
     }
 }
 
-/// A statement with its shared parts.
+/// The least time that a statement gets beside batches.
+const STATEMENT_PATIENCE_MIN: Duration = Duration::from_secs(1);
+
+fn statement_patience(remote: &Remote) -> Duration {
+    remote.settings.patience.max(STATEMENT_PATIENCE_MIN)
+}
+
+/// What a statement beside batches returns. A store that does not reply in time is taken for lost.
+async fn in_time<T>(remote: &Remote, statement: impl Future<Output = Result<T, Error>>) -> Result<T, Wrong> {
+    let replied = timeout(statement_patience(remote), statement).await;
+    Ok(replied.map_err(|_elapsed| Wrong("no reply in time".to_owned()))??)
+}
+
+/// A statement with its shared parts, which needs no time.
 fn whole_statement(statement: &str) -> String {
     let whole = SHARED.iter().fold(statement.to_owned(), |sql, (name, part)| sql.replace(name, part));
     whole.replace("{durability}", DURABILITY)
@@ -210,12 +158,19 @@ fn whole_statement(statement: &str) -> String {
 /// Which sequence gives numbers. It is another one if the schema was restored from a backup meanwhile.
 const SEQUENCE: &str = "'keyfast.fence'::regclass::oid::bigint";
 
+/// The same for a statement that needs the time of the store. Its last two arguments, of which this is the
+/// number of the first, are the window for that.
+fn timed_statement(statement: &str, first: usize) -> String {
+    let moment = |number: usize| format!("(timestamptz 'epoch' + ${number}::bigint * interval '1 us')");
+    let whole = whole_statement(statement);
+    whole.replace("{estimate}", &moment(first)).replace("{latest}", &moment(first + 1))
+}
+
 /// The same for a statement that writes rows which are as this says, and begins only while this is the
-/// sequence. Its last argument, of which this is the number, is the latest time at which it may begin.
-fn writing_statement(statement: &str, (is_unchanged, sequence): (&str, i64), last: usize) -> String {
-    let may_begin = format!("{IS_IN_TIME} AND {SEQUENCE} = {sequence}");
-    let whole = whole_statement(statement).replace("{is_in_time}", &may_begin);
-    whole.replace("{latest}", &format!("${last}")).replace("{is_unchanged}", is_unchanged)
+/// sequence.
+fn writing_statement(statement: &str, (is_unchanged, sequence): (&str, i64), first: usize) -> String {
+    let whole = timed_statement(statement, first).replace("{is_unchanged}", is_unchanged);
+    whole.replace("{is_same_store}", &format!("{SEQUENCE} = {sequence}"))
 }
 
 /// The statement for a batch of one key. `part` writes the row, and `written` is its name.
@@ -225,21 +180,22 @@ fn lone_statement(part: &str, written: &str, sequence: i64) -> String {
 }
 
 impl Store for Postgres {
-    async fn connect(remote: &Remote, front: &mut Option<Front>) -> Result<Timed<Postgres>, String> {
-        let warnings = Arc::<Warnings>::default();
-        let heard = Arc::clone(&warnings);
-        let hear = move |message: Option<AsyncMessage>| {
-            if let Some(AsyncMessage::Notice(notice)) = message {
-                heard.hear(&notice);
-            }
+    async fn connect(remote: &Remote, front: &mut Option<Front>) -> Result<Postgres, String> {
+        let (warnings, notified) = (Arc::<Warnings>::default(), Arc::<Notify>::default());
+        let (heard, woken) = (Arc::clone(&warnings), Arc::clone(&notified));
+        let hear = move |message: Option<AsyncMessage>| match message {
+            Some(AsyncMessage::Notice(notice)) => heard.hear(&notice),
+            Some(AsyncMessage::Notification(_)) => woken.notify_one(),
+            _ => {}
         };
         let (mut client, mut socket) = open(remote, hear).await?;
         let prepared = async {
+            expect_own_session(remote, &client, &notified).await?;
             check_schema(&mut client, remote.settings.databases).await?;
             timekeeping::keep(remote, &client).await?;
             let front = match front {
                 Some(front) => front,
-                None => front.insert(Front { id: register(&client, &remote.settings.name).await?, last: 0 }),
+                None => front.insert(Front { id: register(&client, remote).await?, last: 0 }),
             };
             let sequence: i64 = client.query_one(&format!("SELECT {SEQUENCE}"), &[]).await?.get(0);
             let prepare = async |sql: &str| client.prepare(sql).await;
@@ -249,41 +205,37 @@ impl Store for Postgres {
                 alone: prepare(&writing_statement(ALONE, (IS_UNCHANGED, sequence), 17)).await?,
                 lone_insert: prepare(&lone_statement("{insert}", "inserted", sequence)).await?,
                 lone_update: prepare(&lone_statement("{update}", "updated", sequence)).await?,
-                make_rows: prepare(&whole_statement(MAKE_ROWS)).await?,
-                resolve: prepare(&whole_statement(SETTLE)).await?,
+                make_rows: prepare(&timed_statement(MAKE_ROWS, 4)).await?,
+                resolve: prepare(&timed_statement(SETTLE, 3)).await?,
             };
-            let now = client.query_one(&whole_statement(NOW_US), &[]).await?;
-            let now_us: i64 = now.get(0);
             // The clock of this machine, too: its numbers may have been given by this server's memory before.
+            let now_us = remote.clock.window().estimate_us;
             let least = number_of_clock(now_us).max(number_of_clock(system_us()));
             numbering::go_beyond(&client, least).await.map_err(|error| {
                 Wrong(format!("fencing numbers cannot be kept ahead of the clock: {}", describe(&error)))
             })?;
-            Ok((front.id, statements, now_us))
+            Ok((front.id, statements))
         };
-        let (front, statements, now_us) = socket.serve(prepared).await.map_err(|wrong: Wrong| wrong.0)?;
+        let (front, statements) = socket.serve(prepared).await.map_err(|wrong: Wrong| wrong.0)?;
         warnings.forget();
         let confirmations = Arc::clone(&remote.health.confirmations);
-        let is_mixed_up = false;
-        Ok((Postgres { client, socket, warnings, confirmations, is_mixed_up, front, statements }, now_us))
+        let clock = Arc::clone(&remote.clock);
+        Ok(Postgres { client, socket, warnings, confirmations, clock, front, statements })
     }
 
     async fn exchange(
         &mut self,
         batch: &Batch,
         number: i64,
-        latest_us: i64,
+        window: Window,
     ) -> Result<Timed<Answer>, Failure> {
-        if self.is_mixed_up {
-            return Err(Failure::Refused(MIXED_UP.to_owned()));
-        }
         if let Ok(beyond @ 1..) = i64::try_from(batch.draws_beyond) {
             let raised = self.socket.serve(numbering::go_beyond(&self.client, beyond)).await;
-            raised.map_err(|error| self.failure(&error))?;
+            raised.map_err(|error| failure(&error))?;
         }
         let columns = Columns::of(batch);
         if columns.is_lone_write()
-            && let Some(answer) = self.write_one(batch, &columns, number, latest_us).await?
+            && let Some(answer) = self.write_one(batch, &columns, number, window).await?
         {
             return Ok(answer);
         }
@@ -291,16 +243,17 @@ impl Store for Postgres {
         let statement = if columns.is_all_alone { &self.statements.alone } else { &self.statements.batch };
         let client = &self.client;
         let query =
-            async { client.query(statement, &columns.arguments(&self.front, &number, &latest_us)).await };
+            async { client.query(statement, &columns.arguments(&self.front, &number, &window)).await };
         let rows = match missing.is_empty() {
             true => self.socket.serve(query).await,
             false => {
+                let make_rows = &self.statements.make_rows;
                 // All of it is sent at once, in the order in which they are polled first.
                 let all = async {
                     tokio::join!(
                         biased;
                         client.batch_execute("BEGIN"),
-                        async { client.execute(&self.statements.make_rows, &missing.arguments()).await },
+                        async { client.execute(make_rows, &missing.arguments(&window)).await },
                         query,
                         client.batch_execute("COMMIT"),
                     )
@@ -309,7 +262,7 @@ impl Store for Postgres {
                 begun.and(made.map(drop)).and(rows).and_then(|rows| ended.map(|()| rows))
             }
         };
-        let rows = rows.map_err(|error| self.failure(&error))?;
+        let rows = rows.map_err(|error| failure(&error))?;
         let mut answer = self.all_done(batch, number);
         let (mut store_us, mut durability) = (None, "");
         for row in &rows {
@@ -342,8 +295,10 @@ impl Store for Postgres {
 
     async fn resolve(&mut self, batch: &Batch, number: i64) -> Result<Option<Answer>, Failure> {
         let (client, resolve) = (&self.client, &self.statements.resolve);
-        let query = async { client.query_opt(resolve, &[&self.front, &number]).await };
-        let row = self.socket.serve(query).await.map_err(|error| self.failure(&error))?;
+        let Window { estimate_us, latest_us } = self.clock.window();
+        let query =
+            async { client.query_opt(resolve, &[&self.front, &number, &estimate_us, &latest_us]).await };
+        let row = self.socket.serve(query).await.map_err(|error| failure(&error))?;
         let Some(row) = row else {
             return Err(Failure::Refused("the store has forgotten this front-end".to_owned()));
         };
@@ -360,6 +315,63 @@ impl Store for Postgres {
         }
         Ok(Some(answer))
     }
+
+    async fn try_out(&mut self, number: i64) -> Result<(), Failure> {
+        let batch = trial();
+        let (columns, window) = (Columns::of(&batch), self.clock.window());
+        let (client, alone) = (&self.client, &self.statements.alone);
+        let all = async {
+            tokio::join!(
+                biased;
+                client.batch_execute("BEGIN"),
+                async { client.query(alone, &columns.arguments(&self.front, &number, &window)).await },
+                client.batch_execute("ROLLBACK"),
+            )
+        };
+        let (begun, tried, ended) = self.socket.serve(all).await;
+        begun.and(tried).and(ended).map_err(|error| failure(&error))
+    }
+}
+
+/// Bytes of the value that is written on trial: longer than what has room in a page with other rows.
+const TRIAL_BYTES: usize = 16 << 10;
+
+/// A batch that is taken back: it writes a key.
+fn trial() -> Batch {
+    let mut value = vec![0; TRIAL_BYTES];
+    // What is all the same would be compressed. Zeros only make the trial easier.
+    let _ = getrandom::fill(&mut value);
+    let live = Live { kind: STRING_KIND, value: value.into(), expires_at_ms: None, is_lock: false };
+    let part = Part {
+        key: Key::new(0, b"keyfast:trial"),
+        group: 0,
+        seen: Row::absent(),
+        is_strict: false,
+        written: Some(Arc::new(Row { live: Some(live), ..Row::default() })),
+        is_renewed: false,
+        lifetime_ms: None,
+        holder: None,
+    };
+    Batch { parts: vec![part], groups: 1, ..Batch::default() }
+}
+
+/// Looks whether the session is this connection's own. A pooler that gives each transaction another one
+/// passes no notifications on, and what a session has set would hold for others.
+async fn expect_own_session(remote: &Remote, client: &Client, notified: &Notify) -> Result<(), Wrong> {
+    let mut name = [0; 8];
+    let _ = getrandom::fill(&mut name);
+    let channel = format!("keyfast_{:016x}", u64::from_le_bytes(name));
+    client.batch_execute(&format!("LISTEN {channel}")).await?;
+    // By another connection: this one may get the same session again for each of its statements.
+    // Where there may be no other, it cannot be known.
+    if let Ok((other, socket)) = open(remote, |_message| ()).await {
+        let _closing = Closing::of(socket);
+        other.batch_execute(&format!("NOTIFY {channel}")).await?;
+        let patience = (remote.settings.patience / 2).max(STATEMENT_PATIENCE_MIN);
+        let heard = timeout(patience, notified.notified()).await;
+        heard.map_err(|_elapsed| Wrong(POOLED.to_owned()))?;
+    }
+    Ok(client.batch_execute(&format!("UNLISTEN {channel}")).await?)
 }
 
 impl Postgres {
@@ -370,14 +382,14 @@ impl Postgres {
         batch: &Batch,
         columns: &Columns<'_>,
         number: i64,
-        latest_us: i64,
+        window: Window,
     ) -> Result<Option<Timed<Answer>>, Failure> {
         let Statements { lone_insert, lone_update, .. } = &self.statements;
         let statement = if columns.is_insert(0) { lone_insert } else { lone_update };
         let (client, front) = (&self.client, &self.front);
         let query =
-            async { client.query_opt(statement, &columns.lone_arguments(front, &number, &latest_us)).await };
-        let row = self.socket.serve(query).await.map_err(|error| self.failure(&error))?;
+            async { client.query_opt(statement, &columns.lone_arguments(front, &number, &window)).await };
+        let row = self.socket.serve(query).await.map_err(|error| failure(&error))?;
         let Some(row) = row else { return Ok(None) };
         self.expect_durable(row.get(2))?;
         let mut answer = self.all_done(batch, number);
@@ -397,7 +409,7 @@ impl Postgres {
         match self.socket.serve(query).await {
             Ok(Some(_)) => Failure::Late,
             Ok(None) => Failure::Forgotten("its row in keyfast.fronts is gone".to_owned()),
-            Err(error) => self.failure(&error),
+            Err(error) => failure(&error),
         }
     }
 
@@ -416,12 +428,6 @@ impl Postgres {
             return Err(Failure::Lost("it has warned that a commit may be lost".to_owned()));
         }
         expect_no_less(&self.confirmations, durability).map_err(Failure::Lost)
-    }
-
-    /// The meaning of a statement's error for the batch.
-    fn failure(&mut self, error: &Error) -> Failure {
-        self.is_mixed_up |= is_mixed_up(error);
-        failure(error)
     }
 }
 
@@ -443,170 +449,6 @@ fn read(row: &tokio_postgres::Row) -> Row {
     let since_ms = u64::try_from(row.get::<_, i64>(10)).unwrap_or(0);
     let tenure = Tenure { holder: row.get(8), fence: row.get(9), since_ms };
     Row { version, live: Some(live), tenure: Some(Arc::new(tenure)), ..Row::default() }
-}
-
-/// The settings for each host in the URL.
-fn targets(remote: &Remote) -> Result<Vec<Config>, String> {
-    let Target::Postgres(url) = &remote.settings.target else { return Err("not PostgreSQL".to_owned()) };
-    let all: Config = url.parse().map_err(|error| describe(&error))?;
-    let hosts = all.get_hosts().len().max(all.get_hostaddrs().len());
-    if hosts == 0 {
-        return Err("the URL names no host".to_owned());
-    }
-    Ok((0..hosts).map(|number| only(&all, number, remote)).collect())
-}
-
-/// The settings for one host in the URL.
-fn only(all: &Config, number: usize, remote: &Remote) -> Config {
-    let mut config = Config::new();
-    config
-        .ssl_mode(all.get_ssl_mode())
-        .ssl_negotiation(all.get_ssl_negotiation())
-        .channel_binding(all.get_channel_binding())
-        .keepalives(all.get_keepalives())
-        .keepalives_idle(all.get_keepalives_idle())
-        .target_session_attrs(TargetSessionAttrs::ReadWrite)
-        .application_name(format!("keyfast {}", remote.settings.name))
-        .tcp_user_timeout(remote.settings.patience)
-        .connect_timeout(remote.settings.patience);
-    match all.get_hosts().get(number) {
-        Some(Host::Tcp(name)) => _ = config.host(name),
-        Some(Host::Unix(folder)) => _ = config.host_path(folder),
-        None => {}
-    }
-    if let Some(address) = all.get_hostaddrs().get(number) {
-        config.hostaddr(*address);
-    }
-    // A single port is that of all hosts.
-    if let Some(port) = all.get_ports().get(number).or(all.get_ports().first()) {
-        config.port(*port);
-    }
-    if let Some(user) = all.get_user() {
-        config.user(user);
-    }
-    if let Some(password) = all.get_password() {
-        config.password(password);
-    }
-    if let Some(name) = all.get_dbname() {
-        config.dbname(name);
-    }
-    if let Some(options) = all.get_options() {
-        config.options(options);
-    }
-    if let Some(interval) = all.get_keepalives_interval() {
-        config.keepalives_interval(interval);
-    }
-    if let Some(retries) = all.get_keepalives_retries() {
-        config.keepalives_retries(retries);
-    }
-    config
-}
-
-/// The session parameters of each connection.
-fn settings(remote: &Remote) -> String {
-    // A front-end that waits for a row of another one, which waits for its replicas, tries again.
-    // If it is cut off in the middle of a transaction, its rows are free soon.
-    let (waiting, idle) = (remote.settings.patience / 2, remote.settings.patience);
-    let (waiting, idle) = (waiting.as_millis().max(1), idle.as_millis().max(1));
-    format!("{SETTINGS} SET lock_timeout = {waiting}; SET idle_in_transaction_session_timeout = {idle}")
-}
-
-/// Receives the server's asynchronous messages, and `None` at the end.
-type Hearing = Box<dyn Fn(Option<AsyncMessage>) + Send + Sync>;
-
-/// A connection to one host.
-struct Opened {
-    client: Client,
-    socket: Socket,
-    /// Set when the connection was chosen.
-    hearing: Arc<OnceLock<Hearing>>,
-}
-
-/// Opens a connection to the first host that commits something, which takes its replicas: a primary that was
-/// deposed, hangs or is cut off is of no use. All hosts are tried at once.
-async fn open(
-    remote: &Remote,
-    hear: impl Fn(Option<AsyncMessage>) + Send + Sync + 'static,
-) -> Result<(Client, Socket), String> {
-    let (configs, patience) = (targets(remote)?, remote.settings.patience);
-    let tls = match configs.iter().all(|config| config.get_ssl_mode() == SslMode::Disable) {
-        true => None,
-        false => Some(MakeRustlsConnect::new(remote.settings.tls.client_config()?)),
-    };
-    let is_alone = configs.len() == 1;
-    let mut tries = JoinSet::new();
-    for (number, config) in configs.into_iter().enumerate() {
-        let (tls, settings) = (tls.clone(), settings(remote));
-        let most = Arc::clone(&remote.health.confirmations);
-        tries.spawn(async move {
-            let opened = open_host(&config, tls, (&settings, &most), patience).await;
-            opened.map_err(|why| match config.get_hosts() {
-                [Host::Tcp(name)] if !is_alone => {
-                    let port = config.get_ports().first().copied().unwrap_or(PORT);
-                    (number, format!("{name}:{port}: {why}"))
-                }
-                _ => (number, why),
-            })
-        });
-    }
-    let Opened { client, socket, hearing } = first_opened(tries, patience).await?;
-    let _ = hearing.set(Box::new(hear));
-    Ok((client, socket))
-}
-
-async fn open_host(
-    config: &Config,
-    tls: Option<MakeRustlsConnect>,
-    (settings, most): (&str, &AtomicU64),
-    patience: Duration,
-) -> Result<Opened, String> {
-    let hearing = Arc::<OnceLock<Hearing>>::default();
-    let heard = Arc::clone(&hearing);
-    let hear = move |message| {
-        if let Some(hear) = heard.get() {
-            hear(message);
-        }
-    };
-    let (client, driving): (_, Driving) = match tls {
-        Some(tls) => {
-            let (client, connection) = config.connect(tls).await.map_err(|error| describe(&error))?;
-            (client, Box::pin(drive(connection, hear)))
-        }
-        None => {
-            let (client, connection) = config.connect(NoTls).await.map_err(|error| describe(&error))?;
-            (client, Box::pin(drive(connection, hear)))
-        }
-    };
-    let mut socket = Socket(Some(driving));
-    let confirmed = async {
-        client.batch_execute(settings).await.map_err(|error| describe(&error))?;
-        let found = client.simple_query(&format!("SELECT {DURABILITY}")).await;
-        for message in found.map_err(|error| describe(&error))? {
-            if let SimpleQueryMessage::Row(row) = message {
-                expect_no_less(most, row.get(0).unwrap_or_default())?;
-            }
-        }
-        match client.batch_execute(BARRIER).await {
-            Err(error) if error.code() != Some(&SqlState::UNDEFINED_FUNCTION) => Err(describe(&error)),
-            _ => Ok(()),
-        }
-    };
-    match timeout(patience / 2, socket.serve(confirmed)).await {
-        Ok(confirmed) => confirmed.map(|()| Opened { client, socket, hearing }),
-        Err(_elapsed) => Err("it commits nothing: it hangs, or its replicas do not confirm".to_owned()),
-    }
-}
-
-/// Reads and writes a socket.
-async fn drive<S, T>(mut connection: Connection<S, T>, hear: impl Fn(Option<AsyncMessage>))
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    T: AsyncRead + AsyncWrite + Unpin,
-{
-    while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-        hear(Some(message));
-    }
-    hear(None);
 }
 
 /// The version of the tables.
@@ -670,16 +512,19 @@ fn is_missing(error: &Error) -> bool {
 }
 
 /// Makes the front-end's own row. Returns its number.
-async fn register(client: &Client, name: &str) -> Result<i64, Error> {
+async fn register(client: &Client, remote: &Remote) -> Result<i64, Error> {
     const REGISTER: &str = "
         INSERT INTO keyfast.fronts (front, name, last, seen)
         VALUES (nextval('keyfast.front'), $1, 0, {now}) RETURNING front";
-    let row = client.query_one(&whole_statement(REGISTER), &[&name]).await?;
-    Ok(row.get(0))
+    let rows = timekeeping::query(client, &remote.clock, REGISTER, &[&remote.settings.name]).await?;
+    Ok(rows.first().map_or(0, |row| row.get(0)))
 }
 
-/// Says what to do about a pooler that gives each transaction another connection of the server. Nothing that
-/// a session has set is sure there, so it must not go on by luck.
+/// Says what to do about a pooler that gives each transaction another session. Nothing that a session has set
+/// is sure there, so it must not go on by luck.
+const POOLED: &str = "a pooler in front of PostgreSQL gives each transaction another session, and passes no \
+                      notifications on: Keyfast needs its session mode (pool_mode = session)";
+/// The same, where that shows only later.
 const MIXED_UP: &str = "a pooler in front of PostgreSQL mixes up prepared statements: Keyfast needs its \
                         session mode (pool_mode = session)";
 
@@ -704,6 +549,7 @@ fn failure(error: &Error) -> Failure {
         }
         _ if is_missing(error) => Failure::Forgotten(describe(error)),
         _ if is_lost(error) => Failure::Lost(describe(error)),
+        _ if is_mixed_up(error) => Failure::Unusable(describe(error)),
         _ => Failure::Refused(describe(error)),
     }
 }

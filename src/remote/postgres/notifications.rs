@@ -17,16 +17,20 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Error};
 
+use super::opening::{Closing, open};
 use super::sweeping::{Flushed, Right};
-use super::{Closing, Wrong, describe, open, sweeping, timekeeping, whole_statement};
+use super::{Wrong, in_time, statement_patience, sweeping, timekeeping};
 use crate::remote::Remote;
 use crate::remote::clock::own_us;
 use crate::remote::news::{Ears, HEARTBEAT, Incoming, News, Wants, cut, next_letter};
 use crate::remote::seal::Seal;
 
-const SEEN: &str = "UPDATE keyfast.fronts SET seen = {now} WHERE front = $1";
+/// Notes the time in the front-end's own row, unless a batch is about to.
+const SEEN: &str = "
+    UPDATE keyfast.fronts SET seen = {now} WHERE front = (
+        SELECT front FROM keyfast.fronts WHERE front = $1 FOR NO KEY UPDATE SKIP LOCKED)";
 const NOTIFY: &str = "
-    SELECT pg_notify('keyfast', piece), (extract(epoch FROM {now}) * 1000000)::bigint,
+    SELECT pg_notify('keyfast', piece), (extract(epoch FROM clock_timestamp() + ahead) * 1000000)::bigint,
         (extract(epoch FROM ahead) * 1000)::bigint
     FROM unnest($1::text[]) piece, keyfast.clock";
 const SECRET: &str = "SELECT secret FROM keyfast.secret";
@@ -41,8 +45,6 @@ const MAKE_SECRET: &str =
 const SECRET_BYTES: usize = 32;
 /// How many heartbeats are between two looks for rows to free.
 const FREE_EVERY: u32 = 2;
-/// How many are between two signs of life in the front-end's own row.
-const SEEN_EVERY: u32 = 600;
 /// Old versions of front-ends' rows that are normal. With three times as many, a batch takes twice as long.
 const DEAD_ROWS_MAX: u64 = 5_000;
 /// How long batches have the store for themselves after some rows of flushed databases were deleted.
@@ -98,10 +100,12 @@ async fn listen(
     let opened = timeout(patience, open(remote, move |message| arriving.take(message)));
     let (client, socket) = opened.await.map_err(|_elapsed| "no reply in time")??;
     let _closing = Closing::of(socket);
-    let seal = seal(&client).await.map_err(|error| {
-        format!("keyfast.secret cannot be used, by which front-ends know each other: {}", describe(&error))
+    let seal = in_time(remote, seal(&client)).await.map_err(|Wrong(why)| {
+        format!("keyfast.secret cannot be used, by which front-ends know each other: {why}")
     })?;
     let served = serve(remote, ears, (front, &seal), &client, (&inbox, incoming, letter)).await;
+    // Those that keep copies of keys hear at once that there are no more news.
+    all_may_have_changed(remote, ears);
     served.map_err(|wrong| wrong.0)
 }
 
@@ -167,16 +171,18 @@ async fn serve(
     client: &Client,
     (inbox, incoming, letter): (&Inbox, &mut Incoming, &mut u64),
 ) -> Result<(), Wrong> {
-    client.batch_execute("LISTEN keyfast").await?;
+    in_time(remote, client.batch_execute("LISTEN keyfast")).await?;
     // Changes before this were not received, and those that this front-end has made may not have been sent.
     all_may_have_changed(remote, ears);
     remote.outgoing.tell(&News::Flushed(None));
-    let right = Right::of(client).await?;
-    let incarnation: u32 = client.query_one(INCARNATION, &[]).await?.get(0);
-    let notify = client.prepare(&whole_statement(NOTIFY)).await?;
+    let right = in_time(remote, Right::of(client)).await?;
+    let incarnation: u32 = in_time(remote, client.query_one(INCARNATION, &[])).await?.get(0);
+    let notify = in_time(remote, client.prepare(NOTIFY)).await?;
     let mut beats = 0;
     let mut beaten: Option<Instant> = None;
     let (mut frees, mut wanted) = (false, Wants::default());
+    // How many batches had noted the time, and since when news of this front-end have not come back to it.
+    let (mut noted, mut unheard): (_, Option<Instant>) = (0, None);
     let mut looked = Instant::now();
     let (mut flushed, mut freed): (Option<Flushed>, _) = (None, Instant::now());
     loop {
@@ -189,28 +195,30 @@ async fn serve(
             remote.tell_all_lines();
             remote.outgoing.tidy();
             beats += 1;
-            if client.query_one(INCARNATION, &[]).await?.get::<_, u32>(0) != incarnation {
+            let found = in_time(remote, client.query_one(INCARNATION, &[])).await?;
+            if found.get::<_, u32>(0) != incarnation {
                 return Ok(());
             }
             if beats % FREE_EVERY == 0 {
-                frees = right.may_free(client, front, remote.clock.latest_us()).await?;
+                frees = right.may_free(client, remote, front).await?;
                 match frees {
-                    true => sweeping::free(client).await?,
+                    true => sweeping::free(client, remote).await?,
                     false => flushed = None,
                 }
                 if frees && flushed.is_none() {
-                    flushed = Flushed::find(client).await?;
+                    flushed = Flushed::find(client, remote).await?;
                 }
-                mind_dead_rows(remote, sweeping::dead_rows(client).await?);
+                mind_dead_rows(remote, sweeping::dead_rows(client, remote).await?);
             }
-            if beats % SEEN_EVERY == 0 {
-                client.execute(&whole_statement(SEEN), &[&front]).await?;
+            let batches = remote.health.batches.load(Ordering::Relaxed);
+            if std::mem::replace(&mut noted, batches) == batches {
+                in_time(remote, timekeeping::execute(client, &remote.clock, SEEN, &[&front])).await?;
             }
         }
         let looks_for_expired = frees && (wants.expired || remote.outgoing.wanted().expired);
         if looks_for_expired && looked.elapsed() >= EXPIRED_EVERY {
             looked = Instant::now();
-            for key in sweeping::bury_expired(client, remote.clock.latest_us()).await? {
+            for key in sweeping::bury_expired(client, remote).await? {
                 remote.changed_elsewhere(&key);
                 let news = News::Expired(key);
                 remote.outgoing.tell(&news);
@@ -220,8 +228,8 @@ async fn serve(
         if let Some(rows) = flushed
             && freed.elapsed() >= FLUSHED_EVERY
         {
-            flushed = match rows.free_some(client).await? {
-                None => Flushed::find(client).await?,
+            flushed = match rows.free_some(client, remote).await? {
+                None => Flushed::find(client, remote).await?,
                 rows => rows,
             };
             freed = Instant::now();
@@ -230,15 +238,20 @@ async fn serve(
         if !bytes.is_empty() {
             *letter = next_letter(*letter, remote.clock.now_ms());
             let (pieces, sent_us) = (cut(front, *letter, &bytes, seal), own_us());
-            let sent = client.query(&notify, &[&pieces]).await?;
+            let sent = in_time(remote, client.query(&notify, &[&pieces])).await?;
+            unheard = unheard.or_else(|| Some(Instant::now()));
             if let Some(row) = sent.first() {
                 // The numbers of letters are times of the store, also of a front-end that asks it nothing.
                 remote.clock.learn(row.get(1), sent_us, own_us());
                 remote.health.clock_ahead_ms.store(row.get(2), Ordering::Relaxed);
             }
             if remote.clock.is_in_doubt() {
-                timekeeping::keep(remote, client).await?;
+                let kept = timeout(statement_patience(remote), timekeeping::keep(remote, client)).await;
+                kept.map_err(|_elapsed| Wrong("no reply in time".to_owned()))??;
             }
+        }
+        if unheard.is_some_and(|since| since.elapsed() > statement_patience(remote)) {
+            return Err(Wrong("what this front-end sends does not come back to it".to_owned()));
         }
         if inbox.has_lost.swap(false, Ordering::Relaxed) {
             all_may_have_changed(remote, ears);
@@ -247,6 +260,7 @@ async fn serve(
         for piece in arrived {
             let Some((other, all)) = incoming.add(&piece, seal, remote.clock.now_ms()) else { continue };
             if other == front {
+                unheard = None;
                 continue;
             }
             for news in all {

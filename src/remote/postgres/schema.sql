@@ -1,6 +1,6 @@
 -- What Keyfast keeps in PostgreSQL, with `databases.sql`. Keyfast creates this when it first connects, if its user may;
--- otherwise run both files once as a user who may, and grant Keyfast's user all rights on the schema. Only Keyfast may
--- write here: psql may read.
+-- otherwise run both files once as a user who may, and grant Keyfast's user all rights on the schema, on its tables and on
+-- its sequences. Only Keyfast may write here: psql may read.
 CREATE SCHEMA keyfast;
 
 -- The version of these tables. Each front-end checks it when it connects. `databases.sql` makes it 2.

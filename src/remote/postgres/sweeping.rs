@@ -5,7 +5,9 @@
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, Row};
 
-use super::{SCHEMA, describe, whole_statement};
+use super::timekeeping::{execute, query};
+use super::{SCHEMA, Wrong, describe, in_time, whole_statement};
+use crate::remote::Remote;
 use crate::remote::row::Key;
 
 /// Rows that are freed in one statement: of keys that were deleted, and of keys that have expired. They are
@@ -58,8 +60,7 @@ const FREE_FLUSHED: &str = "
 const MAY_FREE: &str = "
     INSERT INTO keyfast.sweeper AS s (only_row, front, until)
     SELECT true, $1::bigint, {now} + interval '5 seconds'
-    WHERE {now} <= timestamptz 'epoch' + $2::bigint * interval '1 us'
-        AND NOT EXISTS (SELECT FROM keyfast.sweeper WHERE front <> $1::bigint
+    WHERE NOT EXISTS (SELECT FROM keyfast.sweeper WHERE front <> $1::bigint
         AND until BETWEEN {now} AND {now} + interval '5 seconds')
     ON CONFLICT (only_row) DO UPDATE SET front = excluded.front, until = excluded.until
     WHERE s.front = excluded.front
@@ -72,7 +73,6 @@ const BURY: &str = "UPDATE keyfast.keys SET kind = 'none', value = '', expires =
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM keyfast.keys
         WHERE expires > '-infinity' AND expires <= {now} AND expires < 'infinity'
-            AND {now} <= timestamptz 'epoch' + $1::bigint * interval '1 us'
         LIMIT 500 FOR NO KEY UPDATE SKIP LOCKED))
     RETURNING array_position({numbers}, database), key";
 /// Rows that one of them finds, as long as there are so many, and how many run in a row if none of the rows
@@ -120,41 +120,43 @@ impl Right {
         }
     }
 
-    /// Whether this front-end is the one that does it, for the next seconds. It is not while the store's
-    /// clock is later than `latest_us`.
-    pub(super) async fn may_free(self, client: &Client, front: i64, latest_us: i64) -> Result<bool, Error> {
+    /// Whether this front-end is the one that does it, for the next seconds.
+    pub(super) async fn may_free(self, client: &Client, remote: &Remote, front: i64) -> Result<bool, Wrong> {
         match self {
             Right::ByTime => {
-                Ok(client.query_opt(&whole_statement(MAY_FREE), &[&front, &latest_us]).await?.is_some())
+                let rows = in_time(remote, query(client, &remote.clock, MAY_FREE, &[&front])).await?;
+                Ok(!rows.is_empty())
             }
-            Right::ByConnection => Ok(client.query_one(MAY_FREE_WHILE_CONNECTED, &[]).await?.get(0)),
+            Right::ByConnection => {
+                Ok(in_time(remote, client.query_one(MAY_FREE_WHILE_CONNECTED, &[])).await?.get(0))
+            }
         }
     }
 }
 
 /// How many old versions of the front-ends' own rows PostgreSQL has not removed.
-pub(super) async fn dead_rows(client: &Client) -> Result<u64, Error> {
-    Ok(u64::try_from(client.query_one(DEAD_ROWS, &[]).await?.get::<_, i64>(0)).unwrap_or(0))
+pub(super) async fn dead_rows(client: &Client, remote: &Remote) -> Result<u64, Wrong> {
+    let row = in_time(remote, client.query_one(DEAD_ROWS, &[])).await?;
+    Ok(u64::try_from(row.get::<_, i64>(0)).unwrap_or(0))
 }
 
 /// Frees rows that are no longer needed.
-pub(super) async fn free(client: &Client) -> Result<(), Error> {
+pub(super) async fn free(client: &Client, remote: &Remote) -> Result<(), Wrong> {
     for free in FREE {
         for _ in 0..FREE_STATEMENTS {
-            if client.execute(&whole_statement(free), &[]).await? < FREE_ROWS {
+            if in_time(remote, execute(client, &remote.clock, free, &[])).await? < FREE_ROWS {
                 break;
             }
         }
     }
-    client.batch_execute(&whole_statement(FREE_FRONTS)).await
+    in_time(remote, execute(client, &remote.clock, FREE_FRONTS, &[])).await.map(drop)
 }
 
 /// Deletes some keys that have expired, and returns those that clients may have seen: a key that was flushed
-/// does not expire for them. If the store's clock is later than `latest_us`, it was set, and none are.
-pub(super) async fn bury_expired(client: &Client, latest_us: i64) -> Result<Vec<Key>, Error> {
-    let bury = whole_statement(BURY);
+/// does not expire for them.
+pub(super) async fn bury_expired(client: &Client, remote: &Remote) -> Result<Vec<Key>, Wrong> {
     for _ in 0..BURY_STATEMENTS {
-        let rows = client.query(&bury, &[&latest_us]).await?;
+        let rows = in_time(remote, query(client, &remote.clock, BURY, &[])).await?;
         let key = |row: &Row| Some(Key::new(row.get::<_, Option<i32>>(0)? as usize, row.get(1)));
         let keys: Vec<Key> = rows.iter().filter_map(key).collect();
         if !keys.is_empty() || rows.len() < BURY_ROWS {
@@ -174,15 +176,16 @@ pub(super) struct Flushed {
 
 impl Flushed {
     /// Looks for such rows.
-    pub(super) async fn find(client: &Client) -> Result<Option<Flushed>, Error> {
-        client.execute(&whole_statement(FORGET_FLUSHES), &[]).await?;
-        let found = client.query_opt(&whole_statement(FIND_FLUSHED), &[]).await?;
+    pub(super) async fn find(client: &Client, remote: &Remote) -> Result<Option<Flushed>, Wrong> {
+        in_time(remote, execute(client, &remote.clock, FORGET_FLUSHES, &[])).await?;
+        let found = in_time(remote, client.query_opt(&whole_statement(FIND_FLUSHED), &[])).await?;
         Ok(found.map(|row| Flushed { number: row.get(0), from: 0 }))
     }
 
     /// Deletes some of them. Returns those that are left; `None` if there are no more.
-    pub(super) async fn free_some(self, client: &Client) -> Result<Option<Flushed>, Error> {
-        let rows = client.query(&whole_statement(FREE_FLUSHED), &[&self.number, &self.from]).await?;
+    pub(super) async fn free_some(self, client: &Client, remote: &Remote) -> Result<Option<Flushed>, Wrong> {
+        let statement = whole_statement(FREE_FLUSHED);
+        let rows = in_time(remote, client.query(&statement, &[&self.number, &self.from])).await?;
         let last = rows.iter().map(|row| row.get(0)).max();
         Ok(last.filter(|_| rows.len() as u64 >= FREE_ROWS).map(|from| Flushed { from, ..self }))
     }

@@ -223,8 +223,8 @@ impl Teller {
         if self.instance.keyspace.is_busy() {
             return Some("a script runs for too long");
         }
-        if self.instance.remote.get().is_some_and(|remote| remote.health.is_away.load(Ordering::Relaxed)) {
-            return Some("the store cannot be reached");
+        if let Some(complaint) = self.instance.remote.get().and_then(|remote| remote.health.complaint()) {
+            return Some(complaint);
         }
         let (begun, has_begun) = oneshot::channel();
         self.clientele.add(|_ticket| async move {

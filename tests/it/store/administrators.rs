@@ -1,7 +1,8 @@
 //! What administrators do beside a store, and what stands between it and the front-ends.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,7 +12,8 @@ use super::cluster::{eventually, front};
 use super::postgres::{Postgres, pair};
 use super::{is_told_of_changes, wait_until_heard};
 use crate::client::{Reply, request};
-use crate::server::{Server, SetOnDrop};
+use crate::metrics::get;
+use crate::server::{Server, SetOnDrop, free_port};
 
 /// Changes a setting of the primary, and waits until it counts.
 fn set(cluster: &Postgres, name: &str, value: &str) {
@@ -70,29 +72,56 @@ fn fewer_confirmations_than_before_are_refused_until_there_are_as_many_again() {
     assert_eq!(client.info("store_confirmations"), "2");
 }
 
-/// A pooler in transaction mode, in short: at a moment, all its clients get other connections of the server.
+/// A pooler in transaction mode, in short: at a moment, all its clients get other sessions of the server. Or
+/// one that knows prepared statements: only notifications show what it is.
 struct Pooler {
     address: SocketAddr,
     has_switched: Arc<AtomicBool>,
+    drops_notifications: Arc<AtomicBool>,
 }
 
 impl Pooler {
     fn to(port: u16) -> Pooler {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let (address, has_switched) =
-            (listener.local_addr().expect("an address"), Arc::<AtomicBool>::default());
-        let switched = Arc::clone(&has_switched);
+        let address = listener.local_addr().expect("an address");
+        let (has_switched, drops_notifications) =
+            (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let (switched, drops) = (Arc::clone(&has_switched), Arc::clone(&drops_notifications));
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                let switched = Arc::clone(&switched);
-                thread::spawn(move || pool(client, port, &switched));
+                let (switched, drops) = (Arc::clone(&switched), Arc::clone(&drops));
+                thread::spawn(move || pool(client, port, &switched, &drops));
             }
         });
-        Pooler { address, has_switched }
+        Pooler { address, has_switched, drops_notifications }
+    }
+
+    fn url(&self) -> String {
+        format!("postgres://keyfast@{}/postgres?sslmode=disable", self.address)
     }
 }
 
-fn connect(port: u16, client: &TcpStream, startup: &[u8], is_passed_on: bool) -> TcpStream {
+/// Passes on what the server sends. Each message has a letter, and its length.
+fn pass_on(mut from: TcpStream, mut to: TcpStream, drops: &AtomicBool) -> std::io::Result<()> {
+    loop {
+        let mut head = [0; 5];
+        from.read_exact(&mut head)?;
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        let mut message = head.to_vec();
+        message.resize(length + 1, 0);
+        from.read_exact(&mut message[5..])?;
+        if head[0] != b'A' || !drops.load(Ordering::Relaxed) {
+            to.write_all(&message)?;
+        }
+    }
+}
+
+fn connect(
+    port: u16,
+    client: &TcpStream,
+    startup: &[u8],
+    (is_passed_on, drops): (bool, &Arc<AtomicBool>),
+) -> TcpStream {
     let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the server");
     server.write_all(startup).expect("the server");
     if !is_passed_on {
@@ -103,21 +132,27 @@ fn connect(port: u16, client: &TcpStream, startup: &[u8], is_passed_on: bool) ->
             welcome.extend(byte);
         }
     }
-    let (mut from, mut to) = (server.try_clone().expect("a socket"), client.try_clone().expect("a socket"));
-    thread::spawn(move || std::io::copy(&mut from, &mut to));
+    let (from, to) = (server.try_clone().expect("a socket"), client.try_clone().expect("a socket"));
+    let drops = Arc::clone(drops);
+    thread::spawn(move || {
+        let (server, client) = (from.try_clone(), to.try_clone());
+        let _ = pass_on(from, to, &drops);
+        // The client leaves with its session.
+        [server, client].into_iter().flatten().for_each(|socket| _ = socket.shutdown(Shutdown::Both));
+    });
     server
 }
 
-fn pool(mut client: TcpStream, port: u16, has_switched: &AtomicBool) {
+fn pool(mut client: TcpStream, port: u16, has_switched: &AtomicBool, drops: &Arc<AtomicBool>) {
     let mut bytes = vec![0; 1 << 20];
     let Ok(count @ 1..) = client.read(&mut bytes) else { return };
     let startup = bytes[..count].to_vec();
     let mut was_switched = has_switched.load(Ordering::Relaxed);
-    let mut server = connect(port, &client, &startup, true);
+    let mut server = connect(port, &client, &startup, (true, drops));
     while let Ok(count @ 1..) = client.read(&mut bytes) {
         if has_switched.load(Ordering::Relaxed) && !was_switched {
             was_switched = true;
-            server = connect(port, &client, &startup, false);
+            server = connect(port, &client, &startup, (false, drops));
         }
         if server.write_all(&bytes[..count]).is_err() {
             return;
@@ -129,19 +164,106 @@ marked!(needs_tools: a_pooler_that_mixes_up_statements_is_refused_with_what_to_d
 fn a_pooler_that_mixes_up_statements_is_refused_with_what_to_do() {
     let Some(cluster) = Postgres::start("pooler", 1) else { return };
     let pooler = Pooler::to(cluster.port(0));
-    let url = format!("postgres://keyfast@{}/postgres?sslmode=disable", pooler.address);
-    let server = front(&url, &[]);
+    let server = front(&pooler.url(), &[]);
     let mut client = server.client();
     client.line("SETNX before 1").is(1);
     pooler.has_switched.store(true, Ordering::Relaxed);
-    for line in ["SETNX lock 1", "GET before", "MSET a 1 b 2", "SETNX lock 1"] {
-        client.line(line).is_error(
-            "STOREDOWN The store has not done this: a pooler in front of PostgreSQL mixes up prepared \
-             statements: Keyfast needs its session mode (pool_mode = session)",
-        );
+    client.line("SETNX lock 1").is_error(
+        "STOREDOWN The store has not done this: a pooler in front of PostgreSQL mixes up prepared \
+         statements: Keyfast needs its session mode (pool_mode = session)",
+    );
+    // Nothing was done. A connection that is a session again is used, and said to be well.
+    client.line("SETNX lock 1").is(1);
+    client.line("GET before").is("1");
+    eventually("it is well", || client.info("store_connected") == "1");
+}
+
+marked!(needs_tools: a_pooler_that_passes_no_notifications_on_is_refused_until_it_does);
+fn a_pooler_that_passes_no_notifications_on_is_refused_until_it_does() {
+    let Some(cluster) = Postgres::start("pooler-modern", 1) else { return };
+    let pooler = Pooler::to(cluster.port(0));
+    pooler.drops_notifications.store(true, Ordering::Relaxed);
+    let server = Server::start_with(&["--store", &pooler.url(), "--store-timeout", "2000"]);
+    server.wait_for_output("a pooler in front of PostgreSQL gives each transaction another session");
+    let mut client = server.client();
+    eventually("it is refused", || {
+        let text = client.line("SETNX lock 1").text();
+        text.starts_with("STOREDOWN The store cannot be reached: a pooler in front of")
+    });
+    pooler.drops_notifications.store(false, Ordering::Relaxed);
+    eventually("it is used", || client.line("GET lock").reply() == Reply::Null);
+    // One that stops to pass them on is noticed, so that no client believes what it has read before.
+    let mut reader = server.client3();
+    reader.line("CLIENT TRACKING ON").is_ok();
+    reader.send(&request(["GET", "lock"]));
+    while !reader.is_silent_for(Duration::from_secs(2)) {
+        reader.reply().ignored();
     }
-    // Nothing was done.
-    assert_eq!(cluster.sql(0, "SELECT count(*) FROM keyfast.keys"), Ok("1".into()));
+    reader.line("GET lock").is_nil();
+    pooler.drops_notifications.store(true, Ordering::Relaxed);
+    reader.reply().is(Reply::Push(vec!["invalidate".into(), Reply::Null]));
+    server.wait_for_output("what this front-end sends does not come back to it");
+}
+
+/// The blocks of SQL in the page on stores, in their order.
+fn blocks_of_sql() -> Vec<String> {
+    let page = include_str!("../../../src/guide/store.md");
+    let blocks = page.split("```sql\n").skip(1);
+    blocks.map(|rest| rest.split_once("```").expect("an end").0.to_owned()).collect()
+}
+
+marked!(needs_tools: a_user_with_the_rights_on_the_page_is_served_and_its_query_shows_all_locks);
+fn a_user_with_the_rights_on_the_page_is_served_and_its_query_shows_all_locks() {
+    let Some(cluster) = Postgres::start("rights", 1) else { return };
+    let sql = |statement: &str| cluster.sql(0, statement).expect("the store");
+    for file in ["schema.sql", "databases.sql"] {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/remote/postgres");
+        cluster.load(&Path::new(folder).join(file));
+    }
+    sql("CREATE ROLE app LOGIN");
+    let [rights, locks] = &blocks_of_sql()[..] else { panic!("other blocks") };
+    sql(rights);
+    let server = front(&cluster.url_of("app", "127.0.0.1", "?sslmode=disable"), &[]);
+    let mut client = server.client();
+    client.cmd([&b"SET"[..], b"lock:\xff", b"a", b"NX", b"PX", b"60000"]).is_ok();
+    client.line("SET value a").is_ok();
+    let number = client.line("LOCK ACQUIRE own a PX 60000").integer();
+    client.line("SETNX gone a").is(1);
+    client.line("DEL gone").is(1);
+    let shown = sql(locks);
+    let names: Vec<&str> = shown.lines().filter_map(|line| Some(line.split_once('|')?.0)).collect();
+    assert_eq!(names, [r"lock:\377", "own"], "{shown}");
+    assert!(shown.lines().nth(1).is_some_and(|line| line.contains(&format!("|{number}|"))), "{shown}");
+    client.line("FLUSHALL").is_ok();
+    assert_eq!(sql(locks), "");
+    // It finds what has expired, too, and other servers hear from it.
+    wait_until_heard(&mut server.client(), &cluster.front(&[]));
+}
+
+marked!(needs_tools: a_store_that_refuses_requests_is_not_said_to_be_well_until_it_does_not);
+fn a_store_that_refuses_requests_is_not_said_to_be_well_until_it_does_not() {
+    let Some(cluster) = Postgres::start("refusing", 1) else { return };
+    let sql = |statement: &str| cluster.sql(0, statement).expect("the store");
+    sql("CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app");
+    let port = free_port();
+    let url = cluster.url_of("app", "127.0.0.1", "?sslmode=disable");
+    let server = front(&url, &["--metrics-port", &port.to_string()]);
+    let health = || get((Ipv4Addr::LOCALHOST, port).into(), "/healthz");
+    let mut client = server.client();
+    client.line("SETNX before 1").is(1);
+    assert_eq!(health().status, 200);
+    sql("REVOKE UPDATE ON keyfast.keys FROM app");
+    let text = client.line("SETNX lock 1").text();
+    assert!(text.starts_with("STOREDOWN The store has not done this: permission denied"), "{text}");
+    assert_eq!(client.info("store_connected"), "0");
+    let said = health();
+    assert_eq!((said.status, said.body.as_str()), (503, "the store refuses requests\n"));
+    // No client asks it for anything meanwhile.
+    sql("GRANT UPDATE ON keyfast.keys TO app");
+    eventually("it is said to be well", || health().status == 200);
+    assert_eq!(client.info("store_connected"), "1");
+    client.line("SETNX lock 1").is(1);
+    assert_eq!(sql("SELECT count(*) FROM keyfast.keys"), "2", "nothing is left of the trials");
 }
 
 /// Takes locks and releases them at a front-end until this is set, whatever the replies are.

@@ -190,6 +190,8 @@ fn a_lock_is_not_taken_by_a_front_end_whose_clock_is_ahead_of_the_stores() {
              INSERT INTO turned.by VALUES ('0 s');
              CREATE FUNCTION turned.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
                  AS 'SELECT pg_catalog.clock_timestamp() + span FROM turned.by';
+             CREATE FUNCTION turned.statement_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
+                 AS 'SELECT pg_catalog.statement_timestamp() + span FROM turned.by';
              ALTER ROLE keyfast SET search_path = turned, pg_catalog",
         )
         .expect("the store");

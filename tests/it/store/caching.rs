@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Cluster, Kind, eventually, pair, postgres};
 use crate::client::{Client, Reply, request};
-use crate::server::Server;
+use crate::server::{Server, signal};
 
 on_both! {
     a_client_that_begins_to_track_is_told_of_a_change_soon_afterwards
@@ -89,6 +89,31 @@ fn what_changed_while_the_news_were_lost_is_told_when_they_come_again(kind: Kind
     }
     eventually("the key changes", || writer.line("SET key new").text() == "OK");
     is_told(&mut reader, "key");
+}
+
+marked!(needs_tools: who_keeps_copies_is_told_when_the_connection_for_news_hangs);
+fn who_keeps_copies_is_told_when_the_connection_for_news_hangs() {
+    let Some(store) = postgres::Postgres::start("news-hang", 1) else { return };
+    let fronts = ["one", "other"].map(|name| store.front(&["--store-name", name, "--store-timeout", "1000"]));
+    let mut writer = fronts[1].client();
+    writer.line("SET key old").is_ok();
+    let mut reader = reader(&fronts[0], "key");
+    while !reader.is_silent_for(Duration::from_secs(2)) {
+        reader.reply().ignored();
+    }
+    assert_eq!(read(&mut reader, "key"), "old");
+    let session = "SELECT pid FROM pg_stat_activity
+        WHERE application_name = 'keyfast one' AND query LIKE '%pg_notify%'";
+    let mut process = String::new();
+    eventually("it sends news", || {
+        process = store.sql(0, session).expect("the store");
+        !process.is_empty()
+    });
+    let process = process.parse().expect("a number");
+    signal(process, "STOP");
+    writer.line("SET key new").is_ok();
+    is_told(&mut reader, "key");
+    signal(process, "CONT");
 }
 
 /// Ends the connection on which one front-end hears of the others.

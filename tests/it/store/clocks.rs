@@ -3,11 +3,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::attacks::{Holder, until_waiting};
 use super::cluster::eventually;
 use super::etcd::Etcd;
 use super::frozen::Freezer;
 use super::postgres::{Postgres, pair};
-use crate::client::{Client, Reply};
+use crate::client::{Client, Reply, request};
 use crate::server::Server;
 use crate::tools::installed;
 
@@ -131,6 +132,72 @@ fn the_clock_of_a_store_may_be_set_while_front_ends_use_it() {
     eventually("it says so", || client.line("INFO store").text().contains("\nstore_clock_ahead_ms:-"));
 }
 
+marked!(needs_tools: a_request_that_waits_in_the_store_judges_by_the_time_at_which_it_came);
+fn a_request_that_waits_in_the_store_judges_by_the_time_at_which_it_came() {
+    let Some(store) = Postgres::start_with_clocks("clock-waiting", 1) else { return };
+    let (front, other) = (store.front(&[]), store.front(&[]));
+    let (mut client, mut rival) = (front.client(), other.client());
+    // Its row stays, so that it can be held by another session.
+    client.line("SETNX free a").is(1);
+    client.line("DEL free").is(1);
+    let lock = Lock::take(&mut client, "lock");
+    let mut holder = Holder::start(&store, 0);
+    let mut while_the_clock_is_set = |waiting: &mut Client, requests: &[&str], seconds| {
+        holder.run(&store, "BEGIN; SELECT FROM keyfast.keys FOR UPDATE");
+        waiting.send(&requests.iter().flat_map(|line| request(line.split(' '))).collect::<Vec<u8>>());
+        until_waiting(&store, 1);
+        store.set_clock(0, seconds);
+        holder.run(&store, "COMMIT");
+    };
+    // Each statement: of one key that seems to be absent, of several, and of one that is there.
+    while_the_clock_is_set(&mut rival, &["SET lock b NX PX 60000"], 3_600);
+    rival.reply().is_nil();
+    while_the_clock_is_set(&mut rival, &["MULTI", "SET lock b NX", "INCR count", "EXEC"], 0);
+    (0..3).for_each(|_| rival.reply().ignored());
+    rival.reply().is(Reply::Array(vec![Reply::Null, 1.into()]));
+    while_the_clock_is_set(&mut rival, &["MULTI", "SET lock b NX", "INCR count", "EXEC"], 3_600);
+    (0..3).for_each(|_| rival.reply().ignored());
+    rival.reply().is(Reply::Array(vec![Reply::Null, 2.into()]));
+    store.set_clock(0, 0);
+    lock.lives_as_long_as_it_should(&mut client, "lock");
+    // One that takes a lock while the clock is set back has it for as long as it should.
+    let asked = Instant::now();
+    while_the_clock_is_set(&mut client, &[&format!("SET free a NX PX {LIFE_MS}")], -100);
+    client.reply().is_ok();
+    let free = Lock { asked, taken: asked };
+    rival.line("SETNX free b").is(0);
+    free.lives_as_long_as_it_should(&mut rival, "free");
+    // So has the first one after that.
+    store.set_clock(0, -200);
+    let first = Lock::take(&mut client, "first");
+    rival.line("SETNX first b").is(0);
+    first.lives_as_long_as_it_should(&mut rival, "first");
+    lock.lives_as_long_as_it_should(&mut rival, "lock");
+    // No time was noted that has not come yet.
+    let seen =
+        "SELECT max(seen) < now() + ahead + interval '2 s' FROM keyfast.fronts, keyfast.clock GROUP BY ahead";
+    assert_eq!(store.sql(0, seen), Ok("t".into()));
+}
+
+marked!(needs_tools: a_front_end_that_starts_when_the_clock_is_set_takes_no_lock_from_others);
+fn a_front_end_that_starts_when_the_clock_is_set_takes_no_lock_from_others() {
+    let Some(store) = Postgres::start_with_clocks("clock-newcomer", 1) else { return };
+    let front = store.front(&[]);
+    let lock = Lock::take(&mut front.client(), "lock");
+    store.set_clock(0, 3_600);
+    let new = store.front(&[]);
+    new.client().line("SETNX lock b").is(0);
+    lock.lives_as_long_as_it_should(&mut new.client(), "lock");
+    expect_about(ahead_ms(&store, 0), -3_600);
+    // Where none is left that knows the time, it believes the earlier of two clocks.
+    drop((front, new));
+    store.set_clock(0, 7_200);
+    let alone = store.front(&[]);
+    alone.client().line("SETNX lock b").is(0);
+    lock.lives_as_long_as_it_should(&mut alone.client(), "lock");
+    assert!(alone.output().contains("Keyfast believes the earlier one"));
+}
+
 marked!(needs_tools: a_front_end_that_has_just_been_started_waits_for_one_that_knows_the_time);
 fn a_front_end_that_has_just_been_started_waits_for_one_that_knows_the_time() {
     let Some(store) = Postgres::start_with_clocks("clock-new", 1) else { return };
@@ -150,18 +217,19 @@ fn a_front_end_that_has_just_been_started_waits_for_one_that_knows_the_time() {
     rival.line("SETNX lock b").is(0);
     lock.lives_as_long_as_it_should(&mut rival, "lock");
     expect_about(ahead_ms(&store, 0), -100);
-    // Without one that knows, it believes the store after a while, and says so.
+    // Without one that knows, it believes the store if its own machine's clock says the same.
     drop((front, new));
     let alone = store.front(&[]);
     alone.client().line("SETNX lock b").is(0);
-    assert!(!alone.output().contains("Keyfast believes it"), "the same PostgreSQL is not in doubt");
+    assert!(!alone.output().contains("Keyfast believes"), "{}", alone.output());
     drop(alone);
     store.stop_node(0, "fast");
     store.set_clock(0, 200);
     store.start_node(0);
     let alone = store.front(&[]);
-    alone.wait_for_output("Keyfast believes it");
-    alone.client().line("SETNX lock b").is(1);
+    alone.wait_for_output("Keyfast believes the earlier one");
+    alone.client().line("SETNX lock b").is(0);
+    lock.lives_as_long_as_it_should(&mut alone.client(), "lock");
 }
 
 marked!(needs_tools: a_store_whose_clock_has_jumped_may_be_refused);

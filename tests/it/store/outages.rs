@@ -6,11 +6,13 @@
 use std::thread;
 use std::time::Duration;
 
-use super::cluster::{Cluster, Kind, front};
+use super::cluster::{Cluster, Kind, eventually, front};
 use super::etcd::Etcd;
 use super::load::{Load, Outages, check, kills};
 use super::network::{Network, OUTSIDE};
 use super::postgres::Postgres;
+use crate::client::Reply;
+use crate::server::Server;
 
 /// A store that hangs is taken for lost after a second.
 const SOON: [&str; 2] = ["--store-timeout", "1000"];
@@ -62,6 +64,34 @@ fn no_acknowledged_lock_is_lost_when_the_primary_is_killed() {
         check(&fronts, &acknowledged);
         cluster.rebuild(primary, next);
         primary = next;
+    }
+}
+
+marked!(needs_tools: front_ends_leave_the_sessions_of_a_primary_without_replicas_to_others);
+fn front_ends_leave_the_sessions_of_a_primary_without_replicas_to_others() {
+    const FRONTS: usize = 2;
+    let Some(cluster) = Postgres::start("sessions", 3) else { return };
+    let fronts = [(); FRONTS].map(|()| front(&cluster.url(), &["--store-timeout", "300"]));
+    let sessions = || -> usize {
+        let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'keyfast%'";
+        cluster.sql(0, count).expect("the primary").parse().expect("a number")
+    };
+    let mut clients = fronts.each_ref().map(Server::client);
+    clients.iter_mut().for_each(|client| client.line("SET key v").is_ok());
+    [1, 2].iter().for_each(|node| cluster.signal(*node, "STOP"));
+    for _ in 0..10 {
+        for client in &mut clients {
+            let text = client.line("INCR count").text();
+            assert!(["STOREDOWN ", "TRYAGAIN "].iter().any(|code| text.starts_with(code)), "{text}");
+            client.line("DBSIZE").ignored();
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    // What was under way when the replicas left, and one that waits for them: of batches, news and questions.
+    assert!(sessions() <= FRONTS * 5, "{} sessions", sessions());
+    [1, 2].iter().for_each(|node| cluster.signal(*node, "CONT"));
+    for client in &mut clients {
+        eventually("it is served again", || client.line("GET key").reply() == Reply::from("v"));
     }
 }
 
