@@ -44,8 +44,8 @@ impl DatabaseSize {
     }
 }
 
-/// An expiry as a part of a sum. What expires after the year 2109 counts as if it did then, so that the sum of
-/// four million expiries fits into 64 bits.
+/// An expiry as a part of a sum. What expires after the year 2109 counts as if it did then, so that the sum
+/// of four million expiries fits into 64 bits.
 #[inline]
 fn term(expires_at_ms: Option<u64>) -> u64 {
     expires_at_ms.map_or(0, |at_ms| at_ms.min(1 << 42))
