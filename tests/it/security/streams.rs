@@ -98,9 +98,7 @@ fn f4_numbers_of_a_stream_that_contradict_each_other_are_refused() {
     let server = Server::start();
     let mut client = server.client();
     is_restored(&mut client, &stream(&listpack(BLOCK), NUMBERS, &[0]));
-    for numbers in [[2, 1, 1, 1, 1, 0, 0, 1], [0, 1, 1, 1, 1, 0, 0, 1], [1, 1, 0, 1, 1, 0, 0, 1]] {
-        is_refused(&mut client, &stream(&listpack(BLOCK), numbers, &[0]));
-    }
+    is_refused(&mut client, &stream(&listpack(BLOCK), [1, 1, 0, 1, 1, 0, 0, 1], &[0]));
     for block in [
         "2 0 1 f 0 2 0 0 v 4",
         "1 1 1 f 0 2 0 0 v 4",
@@ -122,6 +120,43 @@ fn f4_numbers_of_a_stream_that_contradict_each_other_are_refused() {
     let whole = stream(&listpack(BLOCK), NUMBERS, &groups(&[ID], &[ID], &[]));
     for bytes in 1..whole.len() {
         is_refused(&mut client, &whole[..bytes]);
+    }
+    lives(&server, &mut client);
+}
+
+/// Redis keeps the length that a payload names, as long as there are entries: versions up to 7.0.0 have left
+/// streams that count more than they have. Nothing may rely on it.
+#[test]
+fn f4_a_length_that_is_not_that_of_the_entries_does_no_harm() {
+    let server = Server::start();
+    let mut client = server.client();
+    let with_length = |length: &[u8]| {
+        let start = [&[19, 1, 16][..], &ID, &string(&listpack(BLOCK))].concat();
+        [&start[..], length, &NUMBERS[1..], &[0]].concat()
+    };
+    for (length, counted) in [
+        (&[0][..], 0),
+        (&[2], 2),
+        (&[0x80, 0xff, 0xff, 0xff, 0xff], u32::MAX.into()),
+        (&[0x81, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], i64::MAX),
+        (&[0x81, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], i64::MAX),
+    ] {
+        is_restored(&mut client, &with_length(length));
+        let mut payload = with_length(length);
+        payload.extend(keyfast::internals::dump::VERSION.to_le_bytes());
+        payload.extend(keyfast::internals::dump::CHECKSUM.checksum(&payload).to_le_bytes());
+        client.cmd([&b"RESTORE"[..], b"k", b"0", &payload]).is_ok();
+        client.line("XLEN k").is(counted);
+        client.line("XADD k 2-1 f v").is("2-1");
+        for line in
+            ["XTRIM k MAXLEN 1", "XLEN k", "XINFO STREAM k", "XDEL k 2-1", "XTRIM k MINID 9", "XLEN k"]
+        {
+            client.line(line).ignored();
+        }
+        client.line("COPY k copy").is(1);
+        client.line("DEBUG RELOAD").ignored();
+        client.line("XADD k * f v").ignored();
+        client.line("DEL k copy").ignored();
     }
     lives(&server, &mut client);
 }
