@@ -36,19 +36,18 @@ pub struct KeySizes {
     pub bytes: [Histogram; SIZED_KINDS],
 }
 
-/// Counts keys by the number of digits of their binary sizes.
-#[derive(Clone, Debug)]
-pub struct Histogram([u64; usize::BITS as usize + 1]);
-
-impl Default for Histogram {
-    fn default() -> Histogram {
-        Histogram([0; usize::BITS as usize + 1])
-    }
-}
+/// Counts keys by the number of digits of their binary sizes, up to the largest that occurs: what was counted
+/// last stays in memory, and most databases have no keys.
+#[derive(Clone, Debug, Default)]
+pub struct Histogram(Vec<u64>);
 
 impl Histogram {
     fn add(&mut self, size: usize) {
-        self.0[(usize::BITS - size.leading_zeros()) as usize] += 1;
+        let digits = (usize::BITS - size.leading_zeros()) as usize;
+        if self.0.len() <= digits {
+            self.0.resize(digits + 1, 0);
+        }
+        self.0[digits] += 1;
     }
 
     /// The sizes that occur, each a power of two or 0 for all up to the next one, and how many keys have it.
