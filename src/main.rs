@@ -1,4 +1,4 @@
-//! The program: options in, a server out; or the client, or a check of files, if that is what it is called as.
+//! The program: options in, a server out; or the client, or a check of files, if it is called so.
 
 use std::env;
 use std::io::{self, Write};

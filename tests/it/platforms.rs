@@ -31,6 +31,7 @@ const PLATFORM: &str = "platform";
 /// Files elsewhere that depend on the system, with the reason. Below `src` there is none.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("benches/compare/server.rs", "measures other servers, on Linux only: their threads and their memory"),
+    ("tests/it/exporting.rs", "counts the open files of the server"),
     ("tests/it/limits.rs", "counts the connections of the machine"),
     ("tests/it/long_requests.rs", "counts the threads of the server"),
     ("tests/it/parameters.rs", "reads the score by which Linux chooses a process to kill"),

@@ -24,9 +24,9 @@
 //!   estimate instead. So do all that begin before it by more than a clock may be corrected (`BACK_MAX_US`).
 //! - So the moment is neither before the request was sent nor further ahead than the clock may jump, whatever
 //!   the clock shows. A key that is dead at such a moment is dead by the time as it was. One that is alive
-//!   may have died since, while the statement waited. That is no harm: it is as if the request came before that,
-//!   and where it was too late, the row says so, under its lock. For who learns that a key has expired has
-//!   written its row first (`bury.sql`), or has taken it.
+//!   may have died since, while the statement waited. That is no harm: it is as if the request came before
+//!   that, and where it was too late, the row says so, under its lock. For who learns that a key has expired
+//!   has written its row first (`bury.sql`), or has taken it.
 //! - A lifetime begins when the row is written ([`WRITES_AT`]), but not before the moment, nor later than the
 //!   window says. So a lock lives from the moment on for as long as it should, also if the clock is set back
 //!   while the statement waits, and for about a second longer at most.

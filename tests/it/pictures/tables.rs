@@ -1,4 +1,5 @@
-//! The tables of the README and of the page on benchmarks have the figures of `benches/compare.json`, as the charts do.
+//! The tables of the README and of the page on benchmarks have the figures of `benches/compare.json`, as the
+//! charts do.
 //!
 //! So no figure on a page is older than another one. `KEYFAST_WRITE_PAGES=1` writes them anew.
 

@@ -66,6 +66,8 @@ fn d1_lengths_that_are_announced_before_auth_take_no_memory() {
     });
     let announced = used_memory(&mut known) - before;
     assert!(announced < clients.len() * 48 * 1024, "{announced} bytes for lengths alone");
+    // More of them that send all would be disconnected: what strangers hold together has a limit.
+    clients.truncate(25);
     for client in &mut clients {
         client.send(&largest["*10\r\n$16384\r\n".len()..]);
     }
