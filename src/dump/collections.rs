@@ -463,8 +463,8 @@ fn visit_tuples<'a, const N: usize>(
 ) -> Result<(), DecodeError> {
     loop {
         let mut tuple = [Element::Integer(0); N];
-        for place in 0..N {
-            tuple[place] = match elements.next() {
+        for (place, part) in tuple.iter_mut().enumerate() {
+            *part = match elements.next() {
                 Some(Ok(element)) => element,
                 Some(Err(why)) => return forgive(why),
                 None if place == 0 => return Ok(()),

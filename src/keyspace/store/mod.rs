@@ -6,7 +6,7 @@
 //! - [`copies`] are copies of entries for a snapshot, and [`token`] is what is kept of a lock.
 //! - [`shard`] is the data behind one lock.
 //! - [`locking`] is how threads wait for shards.
-//! - [`sync`] is the locks.
+//! - [`sync`](crate::sync) is the locks.
 
 pub(in crate::keyspace) mod buckets;
 pub(in crate::keyspace) mod copies;

@@ -8,16 +8,19 @@ use std::fs;
 use std::path::Path;
 
 use super::charts::kept;
-use super::charts::results::Results;
+use super::charts::results::{Results, Row};
 use super::is_kept;
 
 /// One figure of each server: the part, the subject and the unit in the file of results.
 type Figure = (&'static str, &'static str, &'static str);
 
+/// The rows of a table: what each is called, and its figures.
+type Rows = &'static [(&'static str, &'static [Figure])];
+
 const CPU: &str = "CPU µs per command";
 
 /// A table's head, its rows, and which figures a row has. Several are put into one cell, with commas.
-const TABLES: &[(&str, &[(&str, &[Figure])])] = &[
+const TABLES: &[(&str, Rows)] = &[
     (
         "| |",
         &[
@@ -121,8 +124,7 @@ const TABLES: &[(&str, &[(&str, &[Figure])])] = &[
 
 /// The figures of all servers.
 fn figures(results: &Results, (part, subject, unit): Figure) -> &[f64] {
-    let is_meant =
-        |row: &&super::charts::results::Row| row.part == part && row.subject == subject && row.unit == unit;
+    let is_meant = |row: &&Row| row.part == part && row.subject == subject && row.unit == unit;
     let row = results.rows.iter().find(is_meant);
     &row.unwrap_or_else(|| panic!("no results of {part}: {subject}, {unit}")).figures
 }
@@ -143,7 +145,7 @@ fn short(label: &str) -> String {
 }
 
 /// The lines of a table in Markdown, with Keyfast's ratio to the best of the others.
-fn table(results: &Results, head: &str, rows: &[(&str, &[Figure])]) -> String {
+fn table(results: &Results, head: &str, rows: Rows) -> String {
     let servers: Vec<String> = results.servers.iter().map(|label| short(label)).collect();
     let mut table = format!("{head} {} | ratio |\n", servers.join(" | "));
     let _ = writeln!(table, "| --- |{} ---: |", " ---: |".repeat(servers.len()));
