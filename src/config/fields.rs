@@ -55,7 +55,8 @@ impl Text {
     }
 
     pub(super) fn set(&self, value: Arc<[u8]>) {
-        *self.0.write() = value;
+        // Most texts are empty. All instances share one empty text, which takes no memory.
+        *self.0.write() = if value.is_empty() { Arc::default() } else { value };
     }
 }
 
