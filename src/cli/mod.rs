@@ -1,8 +1,9 @@
 //! The client: what redis-cli is to Redis, with the same options and texts.
 //!
 //! [`mod@options`] parses the command line. [`session`] talks to the server: it connects, also again after a
-//! lost connection, sends commands and prints replies. [`connection`] is the socket, plain or TLS. [`replies`]
-//! decodes what comes from it, and [`mod@format`] prints it for people, for scripts, as CSV or as JSON.
+//! lost connection, sends commands and prints replies. [`connection`] is the socket, plain or TLS.
+//! [`replies`] decodes what comes from it, and [`mod@format`] prints it for people, for scripts, as CSV or as
+//! JSON.
 //! Commands come from the arguments, from standard input, or from the line editor of [`repl`], which gets
 //! hints and help from [`help`]. Each other file is a mode of its own.
 //!
