@@ -399,8 +399,8 @@ fn shortest(command: &Command) -> Vec<u8> {
     request(name.chain(std::iter::repeat("k".to_owned())).take(arguments).collect::<Vec<_>>())
 }
 
-// Not beside a real server: it loads each of 412 commands that were tried, each in a log of its own, but in one
-// log some of them end it, stop it for ever or crash it (8.6.3: ACL DELUSER).
+// Not beside a real server: it loads each of 412 commands, each in a log of its own. In one log some of them
+// end it, stop it for ever or crash it (8.6.3: ACL DELUSER).
 #[test]
 fn a_log_may_have_any_command() {
     let mut requests = vec![request(["SET", "k", "v"])];
