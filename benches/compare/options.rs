@@ -118,7 +118,8 @@ impl Options {
             Part::Cpu => 9 * depths,
             Part::Memory | Part::Snapshot => 5,
             Part::Pause => 4,
-            Part::Durable => 4 * depths,
+            // Two figures of SET with `always`, and of SET, INCR and HSET with `everysec`.
+            Part::Durable => 8 * depths,
             Part::Connections => 2,
             Part::Threads => 4,
             Part::Scripts | Part::Lens => 2 * depths,
