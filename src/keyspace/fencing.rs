@@ -23,6 +23,7 @@ const NUMBERS_PER_MS: u64 = 1000;
 pub(crate) const BEYOND_CLOCKS: u64 = 1 << 52;
 
 /// The number that a clock stands for, in microseconds since 1970; 0 if it is wrong by far.
+#[cfg(any(feature = "etcd", feature = "postgres"))]
 pub(crate) fn number_of_clock(now_us: i64) -> i64 {
     if (0..BEYOND_CLOCKS as i64).contains(&now_us) { now_us } else { 0 }
 }
