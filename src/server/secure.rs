@@ -175,7 +175,12 @@ impl Session {
                 Ok(_) => goes_on = false,
                 Err(error) => {
                     self.is_broken = true;
-                    self.queue_alert();
+                    // What is no record at all must not be seen again.
+                    let begin = match error {
+                        Error::InvalidMessage(_) => records.len(),
+                        _ => done + discard,
+                    };
+                    self.queue_alert(&mut records[begin..]);
                     return Err(error);
                 }
             }
@@ -186,9 +191,9 @@ impl Session {
         }
     }
 
-    /// Queues what the client should know of an error. The library must not see the wrong record again.
-    fn queue_alert(&mut self) {
-        while let Ok(ConnectionState::EncodeTlsData(data)) = self.tls.process_tls_records(&mut []).state {
+    /// Queues what the client should know of an error. The library goes on with these records.
+    fn queue_alert(&mut self, records: &mut [u8]) {
+        while let Ok(ConnectionState::EncodeTlsData(data)) = self.tls.process_tls_records(records).state {
             if encode(data, &mut self.sent).is_err() {
                 break;
             }

@@ -392,7 +392,7 @@ fn f18_a_configuration_file_is_refused_in_one_line_that_says_what() {
         ("maxmemory 99999999999999999999gb\n".into(), "argument must be a memory value"),
         ("databases 99999999999999999999\n".into(), ""),
         ("port 4294967297\n".into(), ""),
-        (format!("include {path}\n"), "keyfast.conf again"),
+        (format!("include '{path}'\n"), "keyfast.conf again"),
     ] {
         fs::write(&path, &text).unwrap();
         let printed = refused(folder.command().arg(&path).args(["--port", "0"]));
