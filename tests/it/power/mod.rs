@@ -33,7 +33,7 @@ struct Machine {
     /// What is on the disk.
     kept: Folder,
     faults: Folder,
-    library: Arc<Preloaded>,
+    preloaded: Arc<Preloaded>,
 }
 
 impl Machine {
@@ -42,7 +42,7 @@ impl Machine {
             work: Folder::new(&format!("power-{name}")),
             kept: Folder::new(&format!("power-{name}-kept")),
             faults: Folder::new(&format!("power-{name}-faults")),
-            library: library(),
+            preloaded: library(),
         };
         for folder in ["files", "folders", "held"] {
             fs::create_dir(machine.kept.path().join(folder)).unwrap();
@@ -65,7 +65,7 @@ impl Machine {
     /// Starts a server.
     fn start(&self, options: &[&str]) -> Server {
         let mut command = self.work.command();
-        self.library
+        self.preloaded
             .preload(&mut command)
             .env("DISK_ROOT", self.work.path())
             .env("DISK_KEPT", self.kept.path())
