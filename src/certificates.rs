@@ -123,7 +123,7 @@ pub(crate) fn why_refused(error: &Error, certificate: &CertificateDer<'_>) -> St
 pub(crate) fn why_not_greeted(error: &io::Error) -> Option<String> {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
     if let Some(Error::NoCertificatesPresented) = cause {
-        // As Redis does, a server asks for one unless it is told otherwise.
+        // As in Redis, a server asks for one by default.
         let advice = "'tls-auth-clients no' lets clients in without one";
         return Some(format!("peer did not return a certificate ({advice})"));
     }

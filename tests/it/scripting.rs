@@ -345,7 +345,7 @@ fn time_stands_still_within_a_script_and_a_transaction() {
     }
     let replies = client.line("EXEC").items();
     assert_eq!(replies[0], replies[2]);
-    // Microseconds are told, too: not all of these are the same within their milliseconds.
+    // TIME has microseconds, too: not all replies have the same within their millisecond.
     let times: Vec<String> = (0..50)
         .map(|_| client.cmd(["EVAL", "return redis.call('TIME')[2] % 1000", "0"]).integer().to_string())
         .collect();

@@ -162,7 +162,7 @@ fn strangers_push_out_no_data_whatever_they_send() {
     for policy in ["allkeys-lru", "noeviction"] {
         let (server, mut admin) = full(policy);
         let half = [b"*3\r\n$4\r\nAUTH\r\n$9000\r\n", &[b'x'; 4000][..]].concat();
-        // Many that say nothing, many that stop in the middle, many that do not read what they are told.
+        // Many that say nothing, many that stop in the middle, many that do not read their replies.
         let strangers: Vec<Client> = (0..300)
             .map(|number| {
                 let mut stranger = server.client();
