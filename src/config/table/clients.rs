@@ -67,9 +67,9 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "long-requests-memory",
-        help: "Memory that the replies of long requests may take together; 0 for a quarter of all",
-        detail: "All is what the machine or its container may have; a long request beyond the limit gets an \
-                 error, until other clients have taken their replies",
+        help: "Memory that the replies of long requests may take together; 0 for a quarter of the memory",
+        detail: "The memory of the machine, or of its container; beyond the limit a long request gets an error \
+                 until clients have taken replies",
         default: "0",
         kind: Kind::Bytes { min: 0, max: i64::MAX as u64 },
         origin: Origin::Keyfast,
