@@ -210,447 +210,322 @@ struct CliOption {
 
 enum Takes {
     Nothing(fn(&mut Options)),
-    /// A value; the first string is its name in the help. An empty error stands for the usual message.
-    Value(&'static str, fn(&mut Options, &[u8]) -> Checked<()>),
+    /// Any value; the string is its name in the help.
+    Value(&'static str, fn(&mut Options, &[u8])),
+    /// Only some values. An empty error stands for the usual message.
+    CheckedValue(&'static str, fn(&mut Options, &[u8]) -> Checked<()>),
     /// An option of redis-cli that is refused; the help says why.
     Refused,
 }
 
-use Takes::{Nothing, Refused, Value};
+use Takes::{CheckedValue, Nothing, Refused, Value};
 
 const OPTIONS: &[CliOption] = &[
-    CliOption {
-        names: &["-h"],
-        help: "Server hostname (default: 127.0.0.1).",
-        takes: Value("<hostname>", |options, value| {
-            options.host = String::from_utf8_lossy(value).into_owned();
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["-p"],
-        help: "Server port (default: 6379).",
-        takes: Value("<port>", |options, value| {
-            options.port = port(value)?;
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["-t"],
-        help: "Seconds to wait for a connection, such as 0.5 (default: 0, which leaves it to the system).",
-        takes: Value("<timeout>", |options, value| {
+    value(&["-h"], "<hostname>", "Server hostname (default: 127.0.0.1).", |options, value| {
+        options.host = String::from_utf8_lossy(value).into_owned()
+    }),
+    checked(&["-p"], "<port>", "Server port (default: 6379).", |options, value| {
+        options.port = port(value)?;
+        Ok(())
+    }),
+    checked(
+        &["-t"],
+        "<timeout>",
+        "Seconds to wait for a connection, such as 0.5 (default: 0, which leaves it to the system).",
+        |options, value| {
             let seconds = number(value).ok().filter(|seconds: &f64| *seconds >= 0.0);
             let seconds = seconds.ok_or("Invalid connection timeout for -t.".to_owned())?;
             options.timeout =
                 (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(TIMEOUT_SECONDS_MAX)));
             Ok(())
-        }),
-    },
-    CliOption {
-        names: &["-4"],
-        help: "Try the IPv4 addresses of the host first.",
-        takes: Nothing(|options| options.addresses = Addresses::Ipv4),
-    },
-    CliOption {
-        names: &["-6"],
-        help: "Try the IPv6 addresses of the host first.",
-        takes: Nothing(|options| options.addresses = Addresses::Ipv6),
-    },
-    CliOption {
-        names: &["-s"],
-        help: "Server socket (overrides hostname and port).",
-        takes: Value("<socket>", |options, value| {
-            options.socket = Some(path(value));
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["-a", "--pass"],
-        help: "Password to use when connecting to the server; the variable REDISCLI_AUTH is a safer place.",
-        takes: Value("<password>", |options, value| {
-            options.password = Some(value.to_vec());
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--user"],
-        help: "User name for the password.",
-        takes: Value("<username>", |options, value| {
-            options.user = Some(value.to_vec());
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--askpass"],
-        help: "Ask for the password, without showing it; -a and the variable are ignored.",
-        takes: Nothing(|options| options.asks_password = true),
-    },
-    CliOption {
-        names: &["-u"],
-        help: "All of these: redis://user:password@host:port/database, or rediss:// for TLS.",
-        takes: Value("<uri>", parse_uri),
-    },
-    CliOption {
-        names: &["-n"],
-        help: "Database number.",
-        takes: Value("<db>", |options, value| {
-            options.database = leading_integer(value).into();
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--name"],
-        help: "Name under which the server lists the client.",
-        takes: Value("<name>", |options, value| {
-            options.name = Some(value.to_vec());
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["-r"],
-        help: "Send the command N times, for ever if N is negative.",
-        takes: Value("<repeat>", |options, value| {
-            options.repeat = leading_number(value);
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["-i"],
-        help: "Seconds to wait between commands, such as 0.1; also for --scan, --stat and --latency.",
-        takes: Value("<interval>", |options, value| {
-            options.interval = Duration::try_from_secs_f64(leading_fraction(value)).unwrap_or_default();
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["-2"],
-        help: "Speak RESP2.",
-        takes: Nothing(|options| {
-            options.protocol = if options.protocol == Wanted::Resp3 { Wanted::Resp3 } else { Wanted::Resp2 };
-        }),
-    },
-    CliOption {
-        names: &["-3"],
-        help: "Speak RESP3.",
-        takes: Nothing(|options| options.protocol = Wanted::Resp3),
-    },
-    CliOption {
-        names: &["-x"],
-        help: "Take the last argument from standard input.",
-        takes: Nothing(|options| options.last_argument = LastArgument::FromInput),
-    },
-    CliOption {
-        names: &["-X"],
-        help: "Replace the argument <tag> by standard input.",
-        takes: Value("<tag>", |options, value| {
-            options.last_argument = LastArgument::FromInputFor(value.to_vec());
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["-d"],
-        help: "Delimiter between the members of raw replies (default: \\n).",
-        takes: Value("<delimiter>", |options, value| {
-            options.member_delimiter = value.to_vec();
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["-D"],
-        help: "Delimiter after raw replies (default: \\n).",
-        takes: Value("<delimiter>", |options, value| {
-            options.reply_delimiter = value.to_vec();
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["-c"],
-        help: "Accepted; redirections of a cluster are printed, not followed.",
-        takes: Nothing(|_| {}),
-    },
-    CliOption {
-        names: &["-e"],
-        help: "Exit with an error code if the reply is an error.",
-        takes: Nothing(|options| options.fails_on_error = true),
-    },
-    CliOption { names: &["--tls"], help: "Use TLS.", takes: Nothing(tls) },
-    CliOption {
-        names: &["--sni"],
-        help: "Server name for TLS (SNI).",
-        takes: Value("<host>", |options, value| {
-            tls_detail(options).server_name = Some(String::from_utf8_lossy(value).into_owned());
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--cacert"],
-        help: "File with trusted CA certificates (default: those of the system).",
-        takes: Value("<file>", |options, value| {
-            tls_detail(options).authorities_file = Some(path(value));
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--cacertdir"],
-        help: "Directory with files of trusted CA certificates.",
-        takes: Value("<dir>", |options, value| {
-            tls_detail(options).authorities_folder = Some(path(value));
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--insecure"],
-        help: "Trust any server: do not verify its certificate.",
-        takes: Nothing(|options| tls_detail(options).is_insecure = true),
-    },
-    CliOption {
-        names: &["--cert"],
-        help: "Certificate of the client.",
-        takes: Value("<file>", |options, value| {
-            tls_detail(options).certificate_file = Some(path(value));
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--key"],
-        help: "Private key of the client.",
-        takes: Value("<file>", |options, value| {
-            tls_detail(options).key_file = Some(path(value));
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--raw"],
-        help: "Print replies as they are (default when standard output is no terminal).",
-        takes: Nothing(|options| options.output = Output::Raw),
-    },
-    CliOption {
-        names: &["--no-raw"],
-        help: "Print replies for people, also when standard output is no terminal.",
-        takes: Nothing(|options| options.output = Output::Standard),
-    },
-    CliOption {
-        names: &["--quoted-input"],
-        help: "Read the arguments as quoted strings.",
-        takes: Nothing(|options| options.is_input_quoted = true),
-    },
-    CliOption {
-        names: &["--csv"],
-        help: "Print replies as CSV.",
-        takes: Nothing(|options| options.output = Output::Csv),
-    },
-    CliOption {
-        names: &["--json"],
-        help: "Print replies as JSON, in RESP3 unless -2 is given.",
-        takes: Nothing(|options| print_json(options, Output::Json)),
-    },
-    CliOption {
-        names: &["--quoted-json"],
-        help: "Print replies as JSON in ASCII.",
-        takes: Nothing(|options| print_json(options, Output::QuotedJson)),
-    },
-    CliOption {
-        names: &["--show-pushes"],
-        help: "Whether to print push messages (default: yes on a terminal).",
-        takes: Value("<yn>", |options, value| {
-            match value.first().map(u8::to_ascii_lowercase) {
-                Some(b'y') => options.shows_pushes = true,
-                Some(b'n') => options.shows_pushes = false,
-                _ => {
-                    let value = String::from_utf8_lossy(value);
-                    eprintln!("Unknown --show-pushes value '{value}' (valid: '[y]es', '[n]o')");
-                }
+        },
+    ),
+    flag(&["-4"], "Try the IPv4 addresses of the host first.", |options| options.addresses = Addresses::Ipv4),
+    flag(&["-6"], "Try the IPv6 addresses of the host first.", |options| options.addresses = Addresses::Ipv6),
+    value(&["-s"], "<socket>", "Server socket (overrides hostname and port).", |options, value| {
+        options.socket = Some(path(value))
+    }),
+    value(
+        &["-a", "--pass"],
+        "<password>",
+        "Password to use when connecting to the server; the variable REDISCLI_AUTH is a safer place.",
+        |options, value| options.password = Some(value.to_vec()),
+    ),
+    value(&["--user"], "<username>", "User name for the password.", |options, value| {
+        options.user = Some(value.to_vec())
+    }),
+    flag(
+        &["--askpass"],
+        "Ask for the password, without showing it; -a and the variable are ignored.",
+        |options| options.asks_password = true,
+    ),
+    checked(
+        &["-u"],
+        "<uri>",
+        "All of these: redis://user:password@host:port/database, or rediss:// for TLS.",
+        parse_uri,
+    ),
+    value(&["-n"], "<db>", "Database number.", |options, value| {
+        options.database = leading_integer(value).into()
+    }),
+    value(&["--name"], "<name>", "Name under which the server lists the client.", |options, value| {
+        options.name = Some(value.to_vec())
+    }),
+    value(&["-r"], "<repeat>", "Send the command N times, for ever if N is negative.", |options, value| {
+        options.repeat = leading_number(value)
+    }),
+    value(
+        &["-i"],
+        "<interval>",
+        "Seconds to wait between commands, such as 0.1; also for --scan, --stat and --latency.",
+        |options, value| {
+            options.interval = Duration::try_from_secs_f64(leading_fraction(value)).unwrap_or_default()
+        },
+    ),
+    flag(&["-2"], "Speak RESP2.", |options| {
+        options.protocol = if options.protocol == Wanted::Resp3 { Wanted::Resp3 } else { Wanted::Resp2 };
+    }),
+    flag(&["-3"], "Speak RESP3.", |options| options.protocol = Wanted::Resp3),
+    flag(&["-x"], "Take the last argument from standard input.", |options| {
+        options.last_argument = LastArgument::FromInput
+    }),
+    value(&["-X"], "<tag>", "Replace the argument <tag> by standard input.", |options, value| {
+        options.last_argument = LastArgument::FromInputFor(value.to_vec())
+    }),
+    value(
+        &["-d"],
+        "<delimiter>",
+        "Delimiter between the members of raw replies (default: \\n).",
+        |options, value| options.member_delimiter = value.to_vec(),
+    ),
+    value(&["-D"], "<delimiter>", "Delimiter after raw replies (default: \\n).", |options, value| {
+        options.reply_delimiter = value.to_vec()
+    }),
+    flag(&["-c"], "Accepted; redirections of a cluster are printed, not followed.", |_| {}),
+    flag(&["-e"], "Exit with an error code if the reply is an error.", |options| {
+        options.fails_on_error = true
+    }),
+    flag(&["--tls"], "Use TLS.", tls),
+    value(&["--sni"], "<host>", "Server name for TLS (SNI).", |options, value| {
+        tls_detail(options).server_name = Some(String::from_utf8_lossy(value).into_owned())
+    }),
+    value(
+        &["--cacert"],
+        "<file>",
+        "File with trusted CA certificates (default: those of the system).",
+        |options, value| tls_detail(options).authorities_file = Some(path(value)),
+    ),
+    value(&["--cacertdir"], "<dir>", "Directory with files of trusted CA certificates.", |options, value| {
+        tls_detail(options).authorities_folder = Some(path(value))
+    }),
+    flag(&["--insecure"], "Trust any server: do not verify its certificate.", |options| {
+        tls_detail(options).is_insecure = true
+    }),
+    value(&["--cert"], "<file>", "Certificate of the client.", |options, value| {
+        tls_detail(options).certificate_file = Some(path(value))
+    }),
+    value(&["--key"], "<file>", "Private key of the client.", |options, value| {
+        tls_detail(options).key_file = Some(path(value))
+    }),
+    flag(&["--raw"], "Print replies as they are (default when standard output is no terminal).", |options| {
+        options.output = Output::Raw
+    }),
+    flag(&["--no-raw"], "Print replies for people, also when standard output is no terminal.", |options| {
+        options.output = Output::Standard
+    }),
+    flag(&["--quoted-input"], "Read the arguments as quoted strings.", |options| {
+        options.is_input_quoted = true
+    }),
+    flag(&["--csv"], "Print replies as CSV.", |options| options.output = Output::Csv),
+    flag(&["--json"], "Print replies as JSON, in RESP3 unless -2 is given.", |options| {
+        print_json(options, Output::Json)
+    }),
+    flag(&["--quoted-json"], "Print replies as JSON in ASCII.", |options| {
+        print_json(options, Output::QuotedJson)
+    }),
+    value(
+        &["--show-pushes"],
+        "<yn>",
+        "Whether to print push messages (default: yes on a terminal).",
+        |options, value| match value.first().map(u8::to_ascii_lowercase) {
+            Some(b'y') => options.shows_pushes = true,
+            Some(b'n') => options.shows_pushes = false,
+            _ => {
+                let value = String::from_utf8_lossy(value);
+                eprintln!("Unknown --show-pushes value '{value}' (valid: '[y]es', '[n]o')");
             }
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--stat"],
-        help: "Print a line of figures about the server every second.",
-        takes: Nothing(|options| options.mode = Mode::Stat),
-    },
-    CliOption {
-        names: &["--latency"],
-        help: "Measure how long the server takes to answer: for ever on a terminal, else for a second.",
-        takes: Nothing(|options| options.mode = Mode::Latency),
-    },
-    CliOption {
-        names: &["--latency-history"],
-        help: "Measure for ever, with a new line every 15 seconds, or -i.",
-        takes: Nothing(|options| options.mode = Mode::LatencyHistory),
-    },
-    CliOption {
-        names: &["--latency-dist"],
-        help: "Show the times as a line of colours every second, or -i; needs a terminal with 256 colours.",
-        takes: Nothing(|options| options.mode = Mode::LatencySpectrum),
-    },
-    CliOption {
-        names: &["--intrinsic-latency"],
-        help: "Measure for this many seconds how long this machine delays a program, without a server.",
-        takes: Value("<sec>", |options, value| {
-            options.mode = Mode::IntrinsicLatency(u64::try_from(leading_integer(value)).unwrap_or(0));
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--rdb"],
-        help: "Fetch a snapshot (RDB) from the server into a file; - is standard output.",
-        takes: Value("<filename>", |options, value| snapshot(options, value, false)),
-    },
-    CliOption {
-        names: &["--functions-rdb"],
-        help: "Like --rdb, with the functions alone, without keys.",
-        takes: Value("<filename>", |options, value| snapshot(options, value, true)),
-    },
-    CliOption {
-        names: &["--pipe"],
-        help: "Send standard input as it is, and count the replies.",
-        takes: Nothing(|options| options.mode = Mode::Pipe),
-    },
-    CliOption {
-        names: &["--pipe-timeout"],
-        help: "Seconds to wait for each of the last replies to --pipe (default: 30; 0 waits for ever).",
-        takes: Value("<n>", |options, value| {
+        },
+    ),
+    flag(&["--stat"], "Print a line of figures about the server every second.", |options| {
+        options.mode = Mode::Stat
+    }),
+    flag(
+        &["--latency"],
+        "Measure how long the server takes to answer: for ever on a terminal, else for a second.",
+        |options| options.mode = Mode::Latency,
+    ),
+    flag(&["--latency-history"], "Measure for ever, with a new line every 15 seconds, or -i.", |options| {
+        options.mode = Mode::LatencyHistory
+    }),
+    flag(
+        &["--latency-dist"],
+        "Show the times as a line of colours every second, or -i; needs a terminal with 256 colours.",
+        |options| options.mode = Mode::LatencySpectrum,
+    ),
+    value(
+        &["--intrinsic-latency"],
+        "<sec>",
+        "Measure for this many seconds how long this machine delays a program, without a server.",
+        |options, value| {
+            options.mode = Mode::IntrinsicLatency(u64::try_from(leading_integer(value)).unwrap_or(0))
+        },
+    ),
+    checked(
+        &["--rdb"],
+        "<filename>",
+        "Fetch a snapshot (RDB) from the server into a file; - is standard output.",
+        |options, value| snapshot(options, value, false),
+    ),
+    checked(
+        &["--functions-rdb"],
+        "<filename>",
+        "Like --rdb, with the functions alone, without keys.",
+        |options, value| snapshot(options, value, true),
+    ),
+    flag(&["--pipe"], "Send standard input as it is, and count the replies.", |options| {
+        options.mode = Mode::Pipe
+    }),
+    value(
+        &["--pipe-timeout"],
+        "<n>",
+        "Seconds to wait for each of the last replies to --pipe (default: 30; 0 waits for ever).",
+        |options, value| {
             let seconds = u64::try_from(leading_integer(value)).unwrap_or(0);
             options.pipe_timeout = (seconds > 0).then_some(Duration::from_secs(seconds));
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--bigkeys"],
-        help: "Find the keys with the most elements.",
-        takes: Nothing(|options| options.mode = Mode::Biggest(Measure::Elements)),
-    },
-    CliOption {
-        names: &["--memkeys"],
-        help: "Find the keys that take the most memory.",
-        takes: Nothing(|options| options.mode = Mode::Biggest(Measure::Memory(None))),
-    },
-    CliOption {
-        names: &["--memkeys-samples"],
-        help: "Like --memkeys, from this many samples of each key's elements.",
-        takes: Value("<n>", |options, value| {
+        },
+    ),
+    flag(&["--bigkeys"], "Find the keys with the most elements.", |options| {
+        options.mode = Mode::Biggest(Measure::Elements)
+    }),
+    flag(&["--memkeys"], "Find the keys that take the most memory.", |options| {
+        options.mode = Mode::Biggest(Measure::Memory(None))
+    }),
+    checked(
+        &["--memkeys-samples"],
+        "<n>",
+        "Like --memkeys, from this many samples of each key's elements.",
+        |options, value| {
             options.mode = Mode::Biggest(Measure::Memory(Some(samples(value, "--memkeys-samples")?)));
             Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--keystats"],
-        help: "Find the keys with the most elements and the most memory, and how their sizes are spread.",
-        takes: Nothing(|options| options.mode = Mode::Statistics(None)),
-    },
-    CliOption {
-        names: &["--keystats-samples"],
-        help: "Like --keystats, from this many samples of each key's elements.",
-        takes: Value("<n>", |options, value| {
+        },
+    ),
+    flag(
+        &["--keystats"],
+        "Find the keys with the most elements and the most memory, and how their sizes are spread.",
+        |options| options.mode = Mode::Statistics(None),
+    ),
+    checked(
+        &["--keystats-samples"],
+        "<n>",
+        "Like --keystats, from this many samples of each key's elements.",
+        |options, value| {
             options.mode = Mode::Statistics(Some(samples(value, "--keystats-samples")?));
             Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--cursor"],
-        help: "Cursor at which --keystats begins, as an earlier one has printed it.",
-        takes: Value("<n>", |options, value| {
+        },
+    ),
+    checked(
+        &["--cursor"],
+        "<n>",
+        "Cursor at which --keystats begins, as an earlier one has printed it.",
+        |options, value| {
             options.cursor = count(value, "--cursor")?;
             Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--top"],
-        help: "Keys that --keystats lists (default: 10).",
-        takes: Value("<n>", |options, value| {
-            options.top = usize::try_from(count(value, "--top")?).unwrap_or(usize::MAX);
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--lru-test"],
-        help: "Simulate a cache of this many keys, of which a fifth gets four fifths of the requests.",
-        takes: Value("<keys>", |options, value| {
-            options.mode = Mode::LruTest(u64::try_from(leading_number(value)).unwrap_or(0));
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--replica", "--slave"],
-        help: "Print the commands that the server sends to its replicas. A Keyfast server has none.",
-        takes: Nothing(|options| options.mode = Mode::Replica),
-    },
-    CliOption {
-        names: &["--hotkeys"],
-        help: "Find the keys that are used most (needs an LFU maxmemory-policy).",
-        takes: Nothing(|options| options.mode = Mode::Hot),
-    },
-    CliOption {
-        names: &["--scan"],
-        help: "Print all keys.",
-        takes: Nothing(|options| options.mode = Mode::Scan),
-    },
-    CliOption {
-        names: &["--pattern"],
-        help: "Pattern of keys for --scan, --bigkeys, --memkeys, --keystats and --hotkeys (default: *).",
-        takes: Value("<pat>", |options, value| {
-            options.pattern = Some(value.to_vec());
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--quoted-pattern"],
-        help: "Like --pattern, as a quoted string.",
-        takes: Value("<pat>", |options, value| {
-            let pattern = unquote(value);
-            options.pattern =
-                Some(pattern.ok_or("Invalid quoted string specified for --quoted-pattern.".to_owned())?);
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--count"],
-        help: "Keys per SCAN in these modes.",
-        takes: Value("<count>", |options, value| {
-            options.count = u64::try_from(leading_integer(value)).ok().filter(|count| *count > 0);
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--eval"],
-        help: "Run a script from a file; the arguments are keys, a comma, arguments.",
-        takes: Value("<file>", |options, value| {
-            options.mode = Mode::Eval(path(value));
-            Ok(())
-        }),
-    },
-    CliOption {
-        names: &["--verbose"],
-        help: "Accepted: nothing more is known to be said.",
-        takes: Nothing(|_| {}),
-    },
-    CliOption {
-        names: &["--ldb", "--ldb-sync-mode"],
-        help: "Not here: there is no debugger of Lua.",
-        takes: Refused,
-    },
-    CliOption {
-        names: &["--cluster"],
-        help: "Not here: this client does not manage clusters.",
-        takes: Refused,
-    },
-    CliOption {
-        names: &["--vset-recall", "--vset-recall-count", "--vset-recall-ef", "--vset-recall-ele"],
-        help: "Not here: there are no vector sets.",
-        takes: Refused,
-    },
-    CliOption {
-        names: &["--tls-ciphers", "--tls-ciphersuites"],
-        help: "Not here: the client offers all ciphers that it has, none of which is known to be weak.",
-        takes: Refused,
-    },
-    CliOption {
-        names: &["--no-auth-warning"],
-        help: "Do not warn about a password on the command line.",
-        takes: Nothing(|options| options.is_warning_of_password = false),
-    },
+        },
+    ),
+    checked(&["--top"], "<n>", "Keys that --keystats lists (default: 10).", |options, value| {
+        options.top = usize::try_from(count(value, "--top")?).unwrap_or(usize::MAX);
+        Ok(())
+    }),
+    value(
+        &["--lru-test"],
+        "<keys>",
+        "Simulate a cache of this many keys, of which a fifth gets four fifths of the requests.",
+        |options, value| options.mode = Mode::LruTest(u64::try_from(leading_number(value)).unwrap_or(0)),
+    ),
+    flag(
+        &["--replica", "--slave"],
+        "Print the commands that the server sends to its replicas. A Keyfast server has none.",
+        |options| options.mode = Mode::Replica,
+    ),
+    flag(&["--hotkeys"], "Find the keys that are used most (needs an LFU maxmemory-policy).", |options| {
+        options.mode = Mode::Hot
+    }),
+    flag(&["--scan"], "Print all keys.", |options| options.mode = Mode::Scan),
+    value(
+        &["--pattern"],
+        "<pat>",
+        "Pattern of keys for --scan, --bigkeys, --memkeys, --keystats and --hotkeys (default: *).",
+        |options, value| options.pattern = Some(value.to_vec()),
+    ),
+    checked(&["--quoted-pattern"], "<pat>", "Like --pattern, as a quoted string.", |options, value| {
+        let pattern = unquote(value);
+        options.pattern =
+            Some(pattern.ok_or("Invalid quoted string specified for --quoted-pattern.".to_owned())?);
+        Ok(())
+    }),
+    value(&["--count"], "<count>", "Keys per SCAN in these modes.", |options, value| {
+        options.count = u64::try_from(leading_integer(value)).ok().filter(|count| *count > 0)
+    }),
+    value(
+        &["--eval"],
+        "<file>",
+        "Run a script from a file; the arguments are keys, a comma, arguments.",
+        |options, value| options.mode = Mode::Eval(path(value)),
+    ),
+    flag(&["--verbose"], "Accepted: nothing more is known to be said.", |_| {}),
+    refused(&["--ldb", "--ldb-sync-mode"], "Not here: there is no debugger of Lua."),
+    refused(&["--cluster"], "Not here: this client does not manage clusters."),
+    refused(
+        &["--vset-recall", "--vset-recall-count", "--vset-recall-ef", "--vset-recall-ele"],
+        "Not here: there are no vector sets.",
+    ),
+    refused(
+        &["--tls-ciphers", "--tls-ciphersuites"],
+        "Not here: the client offers all ciphers that it has, none of which is known to be weak.",
+    ),
+    flag(&["--no-auth-warning"], "Do not warn about a password on the command line.", |options| {
+        options.is_warning_of_password = false
+    }),
 ];
+
+/// An option without a value.
+const fn flag(names: &'static [&'static str], help: &'static str, set: fn(&mut Options)) -> CliOption {
+    CliOption { names, help, takes: Nothing(set) }
+}
+
+/// An option that takes any value; `name` stands for it in the help.
+const fn value(
+    names: &'static [&'static str],
+    name: &'static str,
+    help: &'static str,
+    set: fn(&mut Options, &[u8]),
+) -> CliOption {
+    CliOption { names, help, takes: Value(name, set) }
+}
+
+/// An option that does not take every value.
+const fn checked(
+    names: &'static [&'static str],
+    name: &'static str,
+    help: &'static str,
+    set: fn(&mut Options, &[u8]) -> Checked<()>,
+) -> CliOption {
+    CliOption { names, help, takes: CheckedValue(name, set) }
+}
+
+const fn refused(names: &'static [&'static str], help: &'static str) -> CliOption {
+    CliOption { names, help, takes: Refused }
+}
 
 impl Options {
     /// Parses a command line without the program's name, and the environment.
@@ -745,7 +620,8 @@ impl Options {
                 ));
             }
             Some(Nothing(set)) => set(self),
-            Some(Value(_, set)) => {
+            Some(Value(_, set)) => set(self, &values.next().ok_or_else(unrecognized)?),
+            Some(CheckedValue(_, set)) => {
                 let value = values.next().ok_or_else(unrecognized)?;
                 set(self, &value).map_err(|why| if why.is_empty() { unrecognized() } else { why })?;
             }
@@ -910,7 +786,10 @@ pub(super) fn version(family: Family) -> String {
 
 /// The options with their values, and what they do, for the help, completions and the manual.
 pub(super) fn all() -> impl Iterator<Item = (&'static [&'static str], Option<&'static str>, &'static str)> {
-    let value = |takes: &Takes| if let Value(value, _) = takes { Some(*value) } else { None };
+    let value = |takes: &Takes| match takes {
+        Value(value, _) | CheckedValue(value, _) => Some(*value),
+        Nothing(_) | Refused => None,
+    };
     OPTIONS.iter().map(move |option| (option.names, value(&option.takes), option.help))
 }
 
