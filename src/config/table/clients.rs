@@ -68,8 +68,8 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "long-requests-memory",
         help: "Memory that the replies of long requests may take together; 0 for a quarter of the memory",
-        detail: "The memory of the machine, or of its container; beyond the limit a long request gets an error \
-                 until clients have taken replies",
+        detail: "The memory of the machine, or of its container; beyond the limit a long request gets an \
+                 error until clients have taken replies",
         default: "0",
         kind: Kind::Bytes { min: 0, max: i64::MAX as u64 },
         origin: Origin::Keyfast,

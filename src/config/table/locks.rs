@@ -14,8 +14,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         name: "lock-lens-ignore",
         help: "Patterns of keys that the lens does not follow, with blanks between them",
         detail: "For keys that one process makes and another deletes, as frameworks do for unique jobs",
-        default: "",
-        kind: Kind::Text,
         origin: Origin::Keyfast,
         ..Parameter::text(|config| &config.lock_lens_ignore)
     },
@@ -23,8 +21,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         name: "store",
         help: "Store that servers share: a postgres:// or etcd:// URL",
         detail: "For example postgres://user@host/db or etcd://host,host; empty for none",
-        default: "",
-        kind: Kind::Text,
         origin: Origin::Keyfast,
         is_essential: true,
         changes: Changes::AtStart,
@@ -34,7 +30,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "store-password-file",
         help: "File with the password for the store, if it is not in the URL",
-        default: "",
         kind: Kind::Path,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
@@ -44,7 +39,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         name: "store-keys",
         help: "Patterns of the keys that live in the store, with blanks between them; other keys live in memory",
         default: "*",
-        kind: Kind::Text,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
         ..Parameter::text(|config| &config.store_keys)
@@ -52,8 +46,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "store-name",
         help: "Name of this server among those that share the store; empty for host name and port",
-        default: "",
-        kind: Kind::Text,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
         ..Parameter::text(|config| &config.store_name)
@@ -108,7 +100,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "store-tls-ca-cert-file",
         help: "CA certificates (PEM) that must have signed the store's certificate; empty for those of the system",
-        default: "",
         kind: Kind::Path,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
@@ -117,7 +108,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "store-tls-cert-file",
         help: "Certificate (PEM) that this server shows to the store; empty for none",
-        default: "",
         kind: Kind::Path,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,
@@ -126,7 +116,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "store-tls-key-file",
         help: "Private key (PEM) of `store-tls-cert-file`",
-        default: "",
         kind: Kind::Path,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,

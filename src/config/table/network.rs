@@ -26,7 +26,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "unixsocket",
         help: "Path of a Unix socket to listen on; empty for none",
-        default: "",
         kind: Kind::Path,
         changes: Changes::AtStart,
         ..Parameter::text(|config| &config.unixsocket)

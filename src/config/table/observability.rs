@@ -16,7 +16,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "logfile",
         help: "Log file; empty for standard output",
-        default: "",
         kind: Kind::Path,
         changes: Changes::AtStart,
         owner: Owner::Process,
@@ -138,7 +137,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "notify-keyspace-events",
         help: "Keyspace events to publish, by Redis's letters; empty for none",
-        default: "",
         kind: Kind::Events,
         ..Parameter::integer(|config| &config.notify_keyspace_events)
     },

@@ -17,7 +17,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "pidfile",
         help: "File for the process ID; if empty, /var/run/redis.pid in the background and none otherwise",
-        default: "",
         kind: Kind::Path,
         changes: Changes::AtStart,
         owner: Owner::Process,

@@ -13,7 +13,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "requirepass",
         help: "Password of the user `default`; empty for none",
-        kind: Kind::Text,
         is_essential: true,
         is_secret: true,
         ..Parameter::text(|config| &config.requirepass)
@@ -21,7 +20,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "aclfile",
         help: "File of the ACL users, one per line as ACL LIST prints them; empty for none",
-        default: "",
         kind: Kind::Path,
         changes: Changes::AtStart,
         ..Parameter::text(|config| &config.aclfile)
@@ -60,7 +58,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "local-addresses",
         help: "IP addresses that count as local, besides loopback, where a parameter says `local`",
-        default: "",
         kind: Kind::IpAddresses,
         origin: Origin::Keyfast,
         changes: Changes::AtStart,

@@ -16,21 +16,18 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         name: "tls-cert-file",
         help: "Certificate of the server (PEM)",
         detail: "`CONFIG SET` with the same name reads it anew, for new connections; with `tls-key-file` in the same call if that has changed",
-        default: "",
         kind: Kind::Path,
         ..Parameter::text(|config| &config.tls_cert_file)
     },
     Parameter {
         name: "tls-key-file",
         help: "Private key of the server's certificate (PEM)",
-        default: "",
         kind: Kind::Path,
         ..Parameter::text(|config| &config.tls_key_file)
     },
     Parameter {
         name: "tls-ca-cert-file",
         help: "CA certificates (PEM) that must have signed the client's certificate",
-        default: "",
         kind: Kind::Path,
         ..Parameter::text(|config| &config.tls_ca_cert_file)
     },
@@ -38,7 +35,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         name: "tls-ca-cert-dir",
         help: "Directory with CA certificates (PEM), beside those of `tls-ca-cert-file`",
         detail: "All its files with certificates count, whatever their names; `CONFIG SET` with the same name reads them anew",
-        default: "",
         kind: Kind::Path,
         ..Parameter::text(|config| &config.tls_ca_cert_dir)
     },
@@ -53,23 +49,18 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         name: "tls-protocols",
         help: "Versions of TLS: TLSv1.2, TLSv1.3 or both, which is the default",
         detail: "A list with older versions only is refused",
-        default: "",
-        kind: Kind::Text,
         ..Parameter::text(|config| &config.tls_protocols)
     },
     Parameter {
         name: "tls-ciphers",
-        help: "Cipher suites of TLS 1.2, as a cipher list of OpenSSL; empty for all",
-        detail: "A list that has none of the suites of Keyfast is refused",
-        default: "",
-        kind: Kind::Text,
+        help: "Cipher suites of TLS 1.2, by OpenSSL's names with colons between them; empty for all",
+        detail: "DEFAULT and HIGH stand for all; a list with another word, or with no suite of Keyfast, is \
+                 refused",
         ..Parameter::text(|config| &config.tls_ciphers)
     },
     Parameter {
         name: "tls-ciphersuites",
         help: "Cipher suites of TLS 1.3, with colons between them; empty for all",
-        default: "",
-        kind: Kind::Text,
         ..Parameter::text(|config| &config.tls_ciphersuites)
     },
     Parameter {
