@@ -1,9 +1,10 @@
 //! Which versions and cipher suites of TLS the server offers: `tls-protocols`, `tls-ciphers` for TLS 1.2 and
-//! `tls-ciphersuites` for TLS 1.3, in the words of OpenSSL.
+//! `tls-ciphersuites` for TLS 1.3, by the names of OpenSSL.
 //!
 //! The TLS library has fewer of both than OpenSSL: TLS 1.2 and 1.3, and nine suites, all of them with forward
-//! secrecy. The server offers what is on a list and in the library, so never more than the list allows. If
-//! that is nothing, or if a word of the list is not understood, the server refuses the list.
+//! secrecy. A list names suites in the order of preference. `DEFAULT` and `HIGH` stand for all suites of TLS
+//! 1.2. A list with another word of OpenSSL's language is refused, and so is one that has none of the suites:
+//! the server must never offer more than a list allows.
 
 use tokio_rustls::rustls::crypto::ring::ALL_CIPHER_SUITES;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
@@ -82,151 +83,47 @@ fn name(suite: CipherSuite) -> Option<&'static str> {
     })
 }
 
-/// The suites of `tls-ciphersuites`, names with colons between them; all of TLS 1.3 if it is empty.
+/// The suites of `tls-ciphersuites`.
 fn modern_suites(list: &str) -> Result<Vec<SupportedCipherSuite>, String> {
     const LACKING: &[&str] = &["TLS_AES_128_CCM_SHA256", "TLS_AES_128_CCM_8_SHA256"];
-    let known = known(&TLS13);
-    let mut chosen = Vec::new();
-    for word in list.split(':').filter(|word| !word.is_empty()) {
-        match known.iter().find(|(name, _)| *name == word) {
-            Some((_, suite)) if !chosen.contains(suite) => chosen.push(*suite),
-            Some(_) => {}
-            None if LACKING.contains(&word) => {}
-            None => return Err(unknown("tls-ciphersuites", word, &known)),
-        }
-    }
-    if list.is_empty() {
-        chosen = known.iter().map(|(_, suite)| *suite).collect();
-    }
-    if chosen.is_empty() { Err(none_left("tls-ciphersuites", list, &known)) } else { Ok(chosen) }
+    chosen("tls-ciphersuites", list, &TLS13, |_| false, |word| LACKING.contains(&word))
 }
 
-/// The suites of `tls-ciphers`, a cipher list as in openssl-ciphers(1); all of TLS 1.2 if it is empty.
+/// The suites of `tls-ciphers`. OpenSSL, too, passes over those that it does not have.
 fn older_suites(list: &str) -> Result<Vec<SupportedCipherSuite>, String> {
-    let known = known(&TLS12);
-    let mut chosen: Vec<(&str, SupportedCipherSuite)> = Vec::new();
-    let mut banned: Vec<&str> = Vec::new();
-    for word in list.split([':', ',', ' ', ';']).filter(|word| !word.is_empty()) {
-        // Of these levels all suites are, and all certificates that the library takes.
-        if matches!(word, "@STRENGTH" | "@SECLEVEL=0" | "@SECLEVEL=1" | "@SECLEVEL=2") {
-            continue;
-        }
-        let (sign, classes) = match word.as_bytes()[0] {
-            sign @ (b'!' | b'-' | b'+') => (sign, &word[1..]),
-            _ => (b' ', word),
-        };
-        let mut meant = known.clone();
-        for class in classes.split('+') {
-            let belongs = |name: &str| belongs(name, class);
-            if belongs("").is_none() {
-                return Err(unknown("tls-ciphers", word, &known));
-            }
-            meant.retain(|(name, _)| belongs(name) == Some(true));
-        }
-        let is_meant = |name: &str| meant.iter().any(|(other, _)| *other == name);
-        match sign {
-            b' ' => {
-                meant.retain(|(name, _)| {
-                    !banned.contains(name) && !chosen.iter().any(|(other, _)| other == name)
-                });
-                chosen.append(&mut meant);
-            }
-            b'+' => chosen.sort_by_key(|(name, _)| is_meant(name)),
-            sign => {
-                chosen.retain(|(name, _)| !is_meant(name));
-                if sign == b'!' {
-                    banned.extend(meant.iter().map(|(name, _)| *name));
-                }
-            }
-        }
-    }
+    chosen("tls-ciphers", list, &TLS12, |word| ["DEFAULT", "HIGH"].contains(&word), |word| word.contains('-'))
+}
+
+/// The suites that a list names; all of the version if it is empty. `is_all` finds words for all suites, and
+/// `is_lacking` names of suites that are not in the library.
+fn chosen(
+    parameter: &str,
+    list: &str,
+    version: &SupportedProtocolVersion,
+    is_all: impl Fn(&str) -> bool,
+    is_lacking: impl Fn(&str) -> bool,
+) -> Result<Vec<SupportedCipherSuite>, String> {
+    let known = known(version);
     if list.is_empty() {
-        chosen.clone_from(&known);
+        return Ok(known.into_iter().map(|(_, suite)| suite).collect());
+    }
+    let mut chosen = Vec::new();
+    for word in list.split([':', ',', ' ', ';']).filter(|word| !word.is_empty()) {
+        let is_meant = |name: &str| name == word || is_all(word);
+        let mut meant = known.iter().filter(|(name, _)| is_meant(name)).peekable();
+        if meant.peek().is_none() && !is_lacking(word) {
+            return Err(format!("{parameter}: '{word}' is not understood; the suites are {}", names(&known)));
+        }
+        for (_, suite) in meant {
+            if !chosen.contains(suite) {
+                chosen.push(*suite);
+            }
+        }
     }
     match chosen.is_empty() {
-        true => Err(none_left("tls-ciphers", list, &known)),
-        false => Ok(chosen.into_iter().map(|(_, suite)| suite).collect()),
+        true => Err(format!("{parameter} '{list}' has none of the suites of Keyfast: {}", names(&known))),
+        false => Ok(chosen),
     }
-}
-
-/// Words of OpenSSL that stand for all suites of TLS 1.2 in the library.
-const ALL_OF_THEM: &[&str] =
-    &["ALL", "DEFAULT", "HIGH", "TLSv1.2", "ECDH", "ECDHE", "EECDH", "kECDHE", "kEECDH"];
-/// Words of OpenSSL that stand for none of them: other algorithms, and versions before 1.2.
-const NONE_OF_THEM: &[&str] = &[
-    "3DES",
-    "ADH",
-    "AECDH",
-    "AESCCM",
-    "AESCCM8",
-    "ARIA",
-    "ARIA128",
-    "ARIA256",
-    "ARIAGCM",
-    "CAMELLIA",
-    "CAMELLIA128",
-    "CAMELLIA256",
-    "DES",
-    "DH",
-    "DHE",
-    "DSS",
-    "EDH",
-    "EXP",
-    "EXPORT",
-    "IDEA",
-    "LOW",
-    "MD5",
-    "MEDIUM",
-    "NULL",
-    "PSK",
-    "RC2",
-    "RC4",
-    "RSA",
-    "SEED",
-    "SHA",
-    "SHA1",
-    "SHA256",
-    "SHA384",
-    "SRP",
-    "SSLv3",
-    "TLSv1",
-    "TLSv1.0",
-    "aDSS",
-    "aNULL",
-    "aPSK",
-    "aSRP",
-    "eNULL",
-    "kDHE",
-    "kDHEPSK",
-    "kECDHEPSK",
-    "kEDH",
-    "kPSK",
-    "kRSA",
-    "kRSAPSK",
-    "kSRP",
-];
-
-/// Whether a suite belongs to a class of OpenSSL, or is called that. `None` if it is neither.
-fn belongs(name: &str, class: &str) -> Option<bool> {
-    match class {
-        "aRSA" => Some(name.contains("-RSA-")),
-        "aECDSA" | "ECDSA" => Some(name.contains("-ECDSA-")),
-        "AES" | "AESGCM" => Some(name.contains("-AES")),
-        "AES128" | "AES256" | "CHACHA20" => Some(name.contains(class)),
-        _ if ALL_OF_THEM.contains(&class) => Some(true),
-        _ if NONE_OF_THEM.contains(&class) => Some(false),
-        // OpenSSL, too, passes over suites that it does not have.
-        _ if class.contains(['-', '_']) => Some(name == class),
-        _ => None,
-    }
-}
-
-fn unknown(parameter: &str, word: &str, known: &[(&str, SupportedCipherSuite)]) -> String {
-    format!("{parameter}: '{word}' is not understood; the suites are {}", names(known))
-}
-
-fn none_left(parameter: &str, list: &str, known: &[(&str, SupportedCipherSuite)]) -> String {
-    format!("{parameter} '{list}' has none of the suites of Keyfast: {}", names(known))
 }
 
 fn names(known: &[(&str, SupportedCipherSuite)]) -> String {
@@ -258,33 +155,29 @@ mod tests {
     #[test]
     fn suites_of_tls_1_2_are_those_of_the_list_in_its_order() {
         let all: Vec<_> = known(&TLS12).iter().map(|(name, _)| *name).collect();
-        for list in ["", "DEFAULT:!MEDIUM", "HIGH:!aNULL:!MD5:@STRENGTH", "ECDHE+AESGCM,ECDHE+CHACHA20"] {
-            let mut chosen = named(older_suites(list)).unwrap();
-            chosen.sort_by_key(|name| all.iter().position(|other| other == name));
-            assert_eq!(chosen, all, "{list}");
+        for list in ["", "DEFAULT", "HIGH:DEFAULT"] {
+            assert_eq!(named(older_suites(list)).unwrap(), all, "{list}");
         }
         for (list, expected) in [
             (
                 "ECDHE-RSA-CHACHA20-POLY1305:DHE-RSA-AES128-SHA:ECDHE-RSA-AES128-GCM-SHA256",
-                &["ECDHE-RSA-CHACHA20-POLY1305", "ECDHE-RSA-AES128-GCM-SHA256"][..],
+                vec!["ECDHE-RSA-CHACHA20-POLY1305", "ECDHE-RSA-AES128-GCM-SHA256"],
             ),
-            ("AES256+aRSA", &["ECDHE-RSA-AES256-GCM-SHA384"]),
-            ("ALL:!ECDSA:!AES", &["ECDHE-RSA-CHACHA20-POLY1305"]),
-            (
-                "aRSA:!CHACHA20:CHACHA20:+AES256",
-                &["ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES256-GCM-SHA384"],
-            ),
-            ("CHACHA20:-aRSA", &["ECDHE-ECDSA-CHACHA20-POLY1305"]),
+            ("ECDHE-RSA-AES128-GCM-SHA256,HIGH", {
+                let (first, rest) = ("ECDHE-RSA-AES128-GCM-SHA256", all.iter().copied());
+                std::iter::once(first).chain(rest.filter(|name| *name != first)).collect()
+            }),
         ] {
             assert_eq!(named(older_suites(list)).unwrap(), expected, "{list}");
         }
-        for list in ["kRSA", "AES128-SHA", "ALL:!ECDHE", "!ALL:ALL", ":"] {
+        for list in ["AES128-SHA", ":"] {
             let why = older_suites(list).unwrap_err();
             assert!(why.starts_with(&format!("tls-ciphers '{list}' has none of the suites")), "{why}");
         }
         // What is not understood might forbid more than is left out.
-        for list in ["DEFAULT:!SUITEB128", "DEFAULT:@SECLEVEL=3", "nosuch", "!"] {
-            assert!(older_suites(list).unwrap_err().contains("is not understood"), "{list}");
+        for list in ["DEFAULT:!MEDIUM", "DEFAULT:@SECLEVEL=3", "ECDHE+AESGCM", "ALL", "kRSA", "nosuch", "!"] {
+            let why = older_suites(list).unwrap_err();
+            assert!(why.contains("is not understood; the suites are ECDHE-"), "{list}: {why}");
         }
     }
 
