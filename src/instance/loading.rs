@@ -291,12 +291,6 @@ impl Unit {
                 }
                 self.is_open = true;
             }
-            false if is_named(b"exec") => {
-                tracing::warn!(
-                    "There is an EXEC without MULTI in the append only file. Versions of Keyfast before this \
-                     one could write it in place of a change of a part of a long value, which is lost."
-                );
-            }
             true if is_named(b"exec") => {
                 self.is_open = false;
                 self.redo_all(tx, replay)?;

@@ -70,9 +70,9 @@ use forming::{Forming, InFlight};
 pub(crate) use health::Health;
 use hints::Hints;
 use lines::{Arrival, Lines, OpenBatches, Step};
-use news::{News, Outgoing};
+use news::{Ears, News, Outgoing};
 use row::{Key, KeyMap, Row};
-pub(crate) use sender::{answer_questions, exchange_news, serve_requests};
+pub(crate) use sender::serve;
 use store_keys::StoreKeys;
 pub(crate) use target::{BadTarget, Target, without_password};
 pub(crate) use tls::TlsFiles;
@@ -389,6 +389,18 @@ impl Remote {
         state.hints.forget(key);
         let open = state.open_batches();
         state.lines.changed(key, open);
+    }
+
+    /// Hears a piece of news of another front-end, and passes on what concerns clients.
+    fn hear(&self, ears: &impl Ears, other: i64, news: News) {
+        match &news {
+            News::Here(_) | News::Tells(_) => return,
+            News::First { key, kind, first } => return self.hear_first(other, key, *kind, *first),
+            News::Changed(key) | News::Expired(key) => self.changed_elsewhere(key),
+            News::Flushed(_) => self.look_again(),
+            News::Message { .. } => {}
+        }
+        ears.hear(news);
     }
 
     /// Asks a question about all keys.

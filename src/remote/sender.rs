@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::all_keys::NotTold;
 use super::batch::{Answer, Found, Part, Verdict};
 use super::clock::own_us;
 use super::forming::Taken;
@@ -29,39 +31,46 @@ const TRIAL_EVERY: Duration = Duration::from_secs(1);
 /// The pause before the store is asked again about a batch.
 const PAUSE_BEFORE_ASKING: Duration = Duration::from_millis(50);
 
-/// Serves the requests of a front-end until the process ends.
-pub(crate) async fn serve_requests(remote: Arc<Remote>) {
+/// Begins to serve the requests of a front-end, until the process ends: one task sends batches, one asks the
+/// clients' questions about all keys, and one exchanges news with other front-ends.
+pub(crate) fn serve(remote: &Arc<Remote>, ears: impl Ears, tasks: &mut JoinSet<()>) {
     match &remote.settings.target {
         #[cfg(feature = "postgres")]
-        Target::Postgres(_) => Lane::<super::postgres::Postgres>::new(&remote).serve().await,
+        Target::Postgres(_) => serve_by::<super::postgres::Postgres>(remote, ears, tasks),
         #[cfg(feature = "etcd")]
-        Target::Etcd(_) => Lane::<super::etcd::Etcd>::new(&remote).serve().await,
+        Target::Etcd(_) => serve_by::<super::etcd::Etcd>(remote, ears, tasks),
         #[allow(unreachable_patterns, reason = "a store that is not built in")]
-        _ => {}
+        _ => drop((ears, tasks)),
     }
 }
 
-/// Asks the store the clients' questions about all keys, until the process ends.
-pub(crate) async fn answer_questions(remote: Arc<Remote>) {
-    match &remote.settings.target {
-        #[cfg(feature = "postgres")]
-        Target::Postgres(_) => super::postgres::answer_questions(&remote).await,
-        #[cfg(feature = "etcd")]
-        Target::Etcd(_) => super::etcd::answer_questions(&remote).await,
-        #[allow(unreachable_patterns, reason = "a store that is not built in")]
-        _ => {}
-    }
+fn serve_by<S: Store + 'static>(remote: &Arc<Remote>, ears: impl Ears, tasks: &mut JoinSet<()>) {
+    let [lane, questions, news] = [(); 3].map(|()| Arc::clone(remote));
+    tasks.spawn(async move { Lane::<S>::new(&lane).serve().await });
+    tasks.spawn(async move { answer_questions::<S>(&questions).await });
+    tasks.spawn(async move { S::exchange_news(&news, ears).await });
 }
 
-/// Receives the news of other front-ends and sends those of this one, until the process ends.
-pub(crate) async fn exchange_news(remote: Arc<Remote>, ears: impl Ears) {
-    match &remote.settings.target {
-        #[cfg(feature = "postgres")]
-        Target::Postgres(_) => super::postgres::exchange_news(&remote, ears).await,
-        #[cfg(feature = "etcd")]
-        Target::Etcd(_) => super::etcd::exchange_news(&remote, ears).await,
-        #[allow(unreachable_patterns, reason = "a store that is not built in")]
-        _ => drop(ears),
+/// Asks the clients' questions about all keys, one after the other.
+async fn answer_questions<S: Store>(remote: &Remote) {
+    let Some(mut questions) = remote.questions.receiver.lock().take() else { return };
+    let mut last = None;
+    while let Some((question, asker)) = questions.recv().await {
+        // Once the question is sent, the store may have done it although no answer comes.
+        let mut is_sent = false;
+        let answered = timeout(remote.settings.patience, async {
+            let connected = S::connect_to_ask(remote, last.take()).await;
+            let asking = connected.map_err(|why| NotTold::NotDone(why.into()))?;
+            is_sent = true;
+            let (answer, left) = S::ask(remote, asking, question).await;
+            last = left;
+            answer
+        });
+        let answer = answered.await.unwrap_or_else(|_elapsed| {
+            Err(if is_sent { NotTold::Unknown } else { NotTold::NotDone("it cannot be reached".into()) })
+        });
+        // The client may have left.
+        let _ = asker.send(answer);
     }
 }
 

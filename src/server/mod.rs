@@ -127,9 +127,7 @@ impl Server {
         let mut tasks = JoinSet::new();
         if let Some(settings) = Settings::of(&instance.config)? {
             let remote = Arc::new(Remote::new(settings));
-            tasks.spawn(remote::serve_requests(Arc::clone(&remote)));
-            tasks.spawn(remote::answer_questions(Arc::clone(&remote)));
-            tasks.spawn(remote::exchange_news(Arc::clone(&remote), Arc::clone(&instance)));
+            remote::serve(&remote, Arc::clone(&instance), &mut tasks);
             // It is set here only.
             let _ = instance.remote.set(remote);
         }

@@ -231,7 +231,7 @@ fn a_change_of_a_long_value_in_a_transaction_does_not_keep_the_log_from_loading(
 }
 
 #[test]
-fn a_log_in_which_a_lone_exec_stands_for_a_change_still_loads() {
+fn a_lone_exec_in_a_log_is_left_out() {
     let folder = Folder::new("replaying-exec");
     fs::create_dir(folder.path().join("appendonlydir")).unwrap();
     folder.write("appendonlydir/appendonly.aof.manifest", "file appendonly.aof.1.incr.aof seq 1 type i\n");
@@ -239,12 +239,11 @@ fn a_log_in_which_a_lone_exec_stands_for_a_change_still_loads() {
         request(["SELECT", "0"]),
         request(["SET", "k", "before"]),
         request(["exec"]),
-        request(["exec", "with", "words"]),
         request(["SET", "later", "1"]),
     ];
     fs::write(increment(&folder, 1), log.concat()).unwrap();
     let server = serve(&folder, &["--aof-load-truncated", "no"]);
-    server.wait_for_output("There is an EXEC without MULTI in the append only file");
+    server.wait_for_output("EXEC was left out, as it has no effect there");
     let mut client = server.client();
     client.line("GET k").is("before");
     client.line("GET later").is("1");

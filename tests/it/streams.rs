@@ -179,7 +179,7 @@ fn goes_on_below_an_entry_that_was_deleted(preamble: &str) {
     let options = [ALWAYS, &["--aof-use-rdb-preamble", preamble]].concat();
     let folder = Folder::new(&format!("streams-below-{preamble}"));
     let description = |client: &mut Client| client.line("XINFO STREAM s").reply().to_string();
-    // Earlier versions let a stream go back behind such an entry. Their logs are loaded.
+    // Redis before version 7 lets a stream go back behind such an entry. Its logs are loaded.
     std::fs::create_dir(folder.path().join("appendonlydir")).unwrap();
     folder.write("appendonlydir/appendonly.aof.manifest", "file appendonly.aof.1.incr.aof seq 1 type i\n");
     let lines = ["XADD s 5-0 a 1", "XADD s 9-0 a 2", "XDEL s 9-0", "XSETID s 6-0", "XADD s 7-0 a 3"];

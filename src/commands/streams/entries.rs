@@ -311,7 +311,7 @@ fn xsetid(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     }
     let is_replay = tx.is_replay();
     let stream = tx.peek::<Stream>(key)?.ok_or(Error::NO_SUCH_KEY)?;
-    // Logs of earlier versions may have such a request.
+    // Redis before version 7 runs such a request, so its logs may have one.
     if id < stream.max_deleted_id && !is_replay {
         return Err(Error::fixed(
             "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id",

@@ -1,8 +1,5 @@
 //! Questions about all keys. They are asked on a connection of their own, so that no batch waits for them.
 
-use std::sync::Arc;
-
-use tokio::time::timeout;
 use tonic::Status;
 
 use super::look_at_flushes;
@@ -19,30 +16,28 @@ const PAGE_LOCKS: i64 = 1_000;
 /// Keys that are read at once with their values, for their types.
 const TYPED_KEYS: usize = 100;
 
-/// Asks the clients' questions until the process ends.
-pub(in crate::remote) async fn answer_questions(remote: &Arc<Remote>) {
-    let Some(mut questions) = remote.questions.receiver.lock().take() else { return };
-    let mut connection: Option<(Wire, Names)> = None;
-    while let Some((question, asker)) = questions.recv().await {
-        let answered = timeout(remote.settings.patience, async {
-            let (wire, names) = match connection.take() {
-                Some(connection) => connection,
-                None => super::open(remote).await.map_err(|why| NotTold::NotDone(why.into()))?,
-            };
-            let told = ask(&wire, &names, question).await.map_err(|status| match question {
-                Question::Flush(_) => NotTold::Unknown,
-                _ => NotTold::NotDone(describe(&status).into()),
-            })?;
-            connection = Some((wire, names));
-            Ok(told)
-        });
-        let answer = answered.await.unwrap_or(Err(NotTold::Unknown));
-        // The client may have left.
-        let _ = asker.send(answer);
+/// A connection for questions.
+pub(in crate::remote) struct Asking {
+    wire: Wire,
+    names: Names,
+}
+
+pub(super) async fn connect(remote: &Remote, last: Option<Asking>) -> Result<Asking, String> {
+    match last {
+        Some(asking) => Ok(asking),
+        None => super::open(remote).await.map(|(wire, names)| Asking { wire, names }),
     }
 }
 
-async fn ask(wire: &Wire, names: &Names, question: Question) -> Result<Told, Status> {
+pub(super) async fn ask(asking: Asking, question: Question) -> (Result<Told, NotTold>, Option<Asking>) {
+    match told(&asking.wire, &asking.names, question).await {
+        Ok(told) => (Ok(told), Some(asking)),
+        Err(_) if matches!(question, Question::Flush(_)) => (Err(NotTold::Unknown), None),
+        Err(status) => (Err(NotTold::NotDone(describe(&status).into())), None),
+    }
+}
+
+async fn told(wire: &Wire, names: &Names, question: Question) -> Result<Told, Status> {
     let mut told = Told::default();
     // All that is read is of this revision, so that no flush comes between.
     let (names, revision) = &look_at_flushes(wire, names).await?;

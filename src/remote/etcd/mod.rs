@@ -43,23 +43,26 @@ mod names;
 mod notifications;
 mod wire;
 
-pub(super) use all_keys::answer_questions;
-pub(super) use notifications::exchange_news;
+use std::sync::Arc;
+
 use tonic::Status;
 
 use super::Remote;
+use super::all_keys::{NotTold, Question, Told};
 use super::batch::{Answer, Batch};
 use super::clock::{Window, own_us, system_us};
+use super::news::Ears;
 use super::store::{Failure, Front, Store, Timed};
 use super::target::{EtcdPlace, Target};
 use crate::keyspace::fencing::number_of_clock;
+use all_keys::Asking;
 use groups::{Groups, OPERATIONS_MAX};
 use leases::{Leases, Life, Lives};
 use messages::{
     Compare, DeleteRangeRequest, KeyValue, Operation, RangeRequest, RequestOp, ResponseOp, TxnRequest,
     TxnResponse, WatchCreateRequest, is_absent, is_less, is_of, put, range, range_at,
 };
-use names::{FORMAT, FORMATS_BEFORE, Flushes, Names, Numbers};
+use names::{FORMAT, FORMAT_BEFORE, Flushes, Names, Numbers};
 use wire::{Watch, Wire, describe, failure, is_about_lease};
 
 /// How long a front-end's ledger is kept after it was heard of last, in seconds.
@@ -197,6 +200,24 @@ impl Store for Etcd {
     async fn try_out(&mut self, _number: i64) -> Result<(), Failure> {
         Ok(())
     }
+
+    type Asking = Asking;
+
+    async fn connect_to_ask(remote: &Remote, last: Option<Asking>) -> Result<Asking, String> {
+        all_keys::connect(remote, last).await
+    }
+
+    async fn ask(
+        _remote: &Remote,
+        asking: Asking,
+        question: Question,
+    ) -> (Result<Told, NotTold>, Option<Asking>) {
+        all_keys::ask(asking, question).await
+    }
+
+    async fn exchange_news(remote: &Arc<Remote>, ears: impl Ears) {
+        notifications::exchange(remote, ears).await;
+    }
 }
 
 impl Etcd {
@@ -279,9 +300,7 @@ async fn open(remote: &Remote) -> Result<(Wire, Names), String> {
     let names = Names::new(&place.prefix);
     let (wire, found) = Wire::open(place, &remote.settings, names.format()).await?;
     let format = match found.kvs.into_iter().next() {
-        Some(format) if FORMATS_BEFORE.iter().any(|before| format.value == before.as_bytes()) => {
-            renew(&wire, &names, format.mod_revision).await
-        }
+        Some(format) if format.value == FORMAT_BEFORE => renew(&wire, &names, format.mod_revision).await,
         Some(format) => Ok(String::from_utf8_lossy(&format.value).into_owned()),
         None => write_first_format(&wire, &names).await,
     };
@@ -300,8 +319,8 @@ async fn write_first_format(wire: &Wire, names: &Names) -> Result<String, Status
     write_format(wire, names, is_absent(names.format()), success).await
 }
 
-/// Makes keys of the version before those of this one. A front-end of that version would not see a flush: it
-/// loses its ledger, does nothing more, and finds the new version.
+/// Makes keys of the version before those of this one. A front-end of that version would give other fencing
+/// numbers: it loses its ledger, does nothing more, and finds the new version.
 async fn renew(wire: &Wire, names: &Names, revision: i64) -> Result<String, Status> {
     let [key, range_end] = names.all_ledgers();
     let request = Some(Operation::DeleteRange(DeleteRangeRequest { key, range_end }));

@@ -31,8 +31,8 @@ use crate::types;
 
 /// The version of the form.
 pub(super) const FORMAT: &str = "3";
-/// The versions before: without `flushes`, and without `numbers`.
-pub(super) const FORMATS_BEFORE: [&str; 2] = ["1", "2"];
+/// The version before, without `numbers`.
+pub(super) const FORMAT_BEFORE: &str = "2";
 /// The version of the form of values.
 const VALUE_FORMAT: &str = "1";
 

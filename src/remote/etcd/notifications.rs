@@ -36,7 +36,7 @@ const WANTED: Duration = Duration::from_secs(5);
 const PIECE_BYTES: usize = 512 << 10;
 
 /// Receives and sends news until the process ends.
-pub(in crate::remote) async fn exchange_news(remote: &Arc<Remote>, ears: impl Ears) {
+pub(super) async fn exchange(remote: &Arc<Remote>, ears: impl Ears) {
     loop {
         if let Err(why) = listen(remote, &ears).await {
             tracing::debug!("No news from the store: {why}");
@@ -223,17 +223,7 @@ impl<E: Ears> Session<'_, E> {
             let letter = u64::from_be_bytes(*letter);
             let heard = self.incoming.add_bytes(other, letter, *has_more != 0, bytes);
             for news in heard.into_iter().flatten() {
-                match &news {
-                    News::Here(_) | News::Expired(_) | News::Tells(_) => continue,
-                    News::First { key, kind, first } => {
-                        self.remote.hear_first(other, key, *kind, *first);
-                        continue;
-                    }
-                    News::Changed(key) => self.remote.changed_elsewhere(key),
-                    News::Flushed(_) => self.remote.look_again(),
-                    News::Message { .. } => {}
-                }
-                self.ears.hear(news);
+                self.remote.hear(self.ears, other, news);
             }
         }
         Ok(())

@@ -3,10 +3,9 @@
 //! Each one writes a message into the log of PostgreSQL, so that it waits for the replicas: a primary that
 //! was deposed answers nothing.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Transaction};
 
@@ -59,55 +58,43 @@ const FLUSH: &str = "
 /// How often a question looks whether the time is known.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Asks the clients' questions until the process ends.
-pub(in crate::remote) async fn answer_questions(remote: &Arc<Remote>) {
-    let Some(mut questions) = remote.questions.receiver.lock().take() else { return };
-    let mut connection: Option<(Client, Closing)> = None;
-    while let Some((question, asker)) = questions.recv().await {
-        // Once the statements are sent, they may be done although no answer comes.
-        let mut is_sent = false;
-        let answered = timeout(remote.settings.patience, async {
-            // Before the first connection for batches, the time of the store is not known.
-            while !remote.clock.is_known() {
-                sleep(PAUSE).await;
-            }
-            if connection.as_ref().is_none_or(|(client, _)| client.is_closed()) {
-                let (mut client, socket) = open(remote, |_message| ()).await?;
-                let closing = Closing::of(socket);
-                // A front-end that has just been started may be the first.
-                check_schema(&mut client, remote.settings.databases).await.map_err(|wrong| wrong.0)?;
-                // Counting may read the whole table.
-                client.batch_execute("SET enable_seqscan = on").await.map_err(|error| describe(&error))?;
-                connection = Some((client, closing));
-            }
-            let Some((client, _)) = &mut connection else { return Err("no connection".to_owned()) };
-            is_sent = true;
-            let answer = ask(remote, client, question).await;
-            // An answer that says why is an answer.
-            is_sent = matches!(&answer, Err(Unanswered::Failed(error)) if is_lost(error));
-            if matches!(&answer, Err(Unanswered::Failed(error)) if is_missing(error)) {
-                // The next connection makes the tables.
-                connection = None;
-            }
-            answer.map_err(|why| match why {
-                Unanswered::Failed(error) => describe(&error),
-                Unanswered::Weak(why) => why,
-            })
-        });
-        let answer = match answered.await {
-            Ok(Ok(told)) => Ok(told),
-            Ok(Err(why)) if !is_sent => Err(NotTold::NotDone(why.into())),
-            Ok(Err(_)) => {
-                connection = None;
-                Err(NotTold::Unknown)
-            }
-            Err(_elapsed) => {
-                connection = None;
-                Err(if is_sent { NotTold::Unknown } else { NotTold::NotDone("it cannot be reached".into()) })
-            }
-        };
-        // The client may have left.
-        let _ = asker.send(answer);
+/// A connection for questions.
+pub(in crate::remote) struct Asking {
+    client: Client,
+    _closing: Closing,
+}
+
+pub(super) async fn connect(remote: &Remote, last: Option<Asking>) -> Result<Asking, String> {
+    // Before the first connection for batches, the time of the store is not known.
+    while !remote.clock.is_known() {
+        sleep(PAUSE).await;
+    }
+    if let Some(asking) = last.filter(|asking| !asking.client.is_closed()) {
+        return Ok(asking);
+    }
+    let (mut client, socket) = open(remote, |_message| ()).await?;
+    let _closing = Closing::of(socket);
+    // A front-end that has just been started may be the first.
+    check_schema(&mut client, remote.settings.databases).await.map_err(|wrong| wrong.0)?;
+    // Counting may read the whole table.
+    client.batch_execute("SET enable_seqscan = on").await.map_err(|error| describe(&error))?;
+    Ok(Asking { client, _closing })
+}
+
+pub(super) async fn ask(
+    remote: &Remote,
+    mut asking: Asking,
+    question: Question,
+) -> (Result<Told, NotTold>, Option<Asking>) {
+    match told(remote, &mut asking.client, question).await {
+        Ok(told) => (Ok(told), Some(asking)),
+        Err(Unanswered::Weak(why)) => (Err(NotTold::NotDone(why.into())), Some(asking)),
+        Err(Unanswered::Failed(error)) if is_lost(&error) => (Err(NotTold::Unknown), None),
+        Err(Unanswered::Failed(error)) => {
+            // If the tables are missing, the next connection makes them.
+            let left = Some(asking).filter(|_| !is_missing(&error));
+            (Err(NotTold::NotDone(describe(&error).into())), left)
+        }
     }
 }
 
@@ -125,7 +112,7 @@ impl From<Error> for Unanswered {
     }
 }
 
-async fn ask(remote: &Remote, client: &mut Client, question: Question) -> Result<Told, Unanswered> {
+async fn told(remote: &Remote, client: &mut Client, question: Question) -> Result<Told, Unanswered> {
     let tx = client.transaction().await?;
     let (mut told, clock) = (Told::default(), &remote.clock);
     match question {

@@ -27,9 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-pub(super) use all_keys::answer_questions;
 use bytes::Bytes;
-pub(super) use notifications::exchange_news;
 pub(super) use opening::Rooms;
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -37,22 +35,23 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Error, Statement};
 
 use super::Remote;
+use super::all_keys::{NotTold, Question, Told};
 use super::batch::{Answer, Batch, Part};
 use super::clock::{StoreClock, Window, system_us};
+use super::news::Ears;
 use super::row::{Key, Live, Row, Tenure};
 use super::store::{Failure, Front, Store, Timed};
 use super::tls;
 use crate::keyspace::fencing::number_of_clock;
 use crate::types;
 use crate::values::STRING_KIND;
+use all_keys::Asking;
 use columns::{Columns, Missing};
 use confirmations::{DURABILITY, Warnings, expect_no_less};
 use opening::{Closing, Socket, open};
 use timekeeping::{IS_IN_TIME, MOMENT, NOW, WRITES_AT};
 
 const SCHEMA: &str = include_str!("schema.sql");
-/// What makes each version of the schema out of the one before.
-const STEPS: [(i32, &str); 2] = [(1, SCHEMA), (SCHEMA_VERSION, include_str!("databases.sql"))];
 const BATCH: &str = include_str!("batch.sql");
 const ALONE: &str = include_str!("alone.sql");
 const LONE: &str = include_str!("lone.sql");
@@ -331,6 +330,24 @@ impl Store for Postgres {
         let (begun, tried, ended) = self.socket.serve(all).await;
         begun.and(tried).and(ended).map_err(|error| failure(&error))
     }
+
+    type Asking = Asking;
+
+    async fn connect_to_ask(remote: &Remote, last: Option<Asking>) -> Result<Asking, String> {
+        all_keys::connect(remote, last).await
+    }
+
+    async fn ask(
+        remote: &Remote,
+        asking: Asking,
+        question: Question,
+    ) -> (Result<Told, NotTold>, Option<Asking>) {
+        all_keys::ask(remote, asking, question).await
+    }
+
+    async fn exchange_news(remote: &Arc<Remote>, ears: impl Ears) {
+        notifications::exchange(remote, ears).await;
+    }
 }
 
 /// Bytes of the value that is written on trial: longer than what has room in a page with other rows.
@@ -460,49 +477,35 @@ const ADD_DATABASES: &str = "
     SET numbers = numbers || ARRAY(SELECT generate_series(array_upper(numbers, 1) + 1, $1::int - 1))
     WHERE array_upper(numbers, 1) < $1::int - 1";
 
-/// Makes the tables if there are none, and adds what those of an earlier version lack, for this number of
-/// databases.
+/// Makes the tables if there are none, for this number of databases.
 async fn check_schema(client: &mut Client, databases: usize) -> Result<(), Wrong> {
-    let version = match client.query_one(VERSION, &[]).await {
-        Ok(row) => row.get(0),
-        Err(error) if is_missing(&error) => 0,
-        Err(error) => return Err(error.into()),
+    let version: i32 = match client.query_one(VERSION, &[]).await {
+        Err(error) if is_missing(&error) => make_tables(client)
+            .await
+            .map_err(|error| Wrong(format!("its tables cannot be made: {}", describe(&error))))?,
+        found => found?.get(0),
     };
-    if version > SCHEMA_VERSION {
+    if version != SCHEMA_VERSION {
         return Err(Wrong(format!(
             "its tables are of version {version}, and this program needs version {SCHEMA_VERSION}"
         )));
-    }
-    if version < SCHEMA_VERSION {
-        make_tables(client).await.map_err(|error| {
-            let why = describe(&error);
-            Wrong(match version {
-                0 => format!("its tables cannot be made: {why}"),
-                _ => format!(
-                    "its tables are of version {version}, and what version {SCHEMA_VERSION} needs cannot be \
-                     added: {why}. A user who may has to run src/remote/postgres/databases.sql"
-                ),
-            })
-        })?;
     }
     client.execute(ADD_DATABASES, &[&(databases as i32)]).await?;
     Ok(())
 }
 
-/// Makes the tables, or what they lack. One front-end at a time does, and another one may have done it
-/// meanwhile.
-async fn make_tables(client: &mut Client) -> Result<(), Error> {
+/// Makes the tables, and returns their version. One front-end at a time does, and another one may have done
+/// it meanwhile.
+async fn make_tables(client: &mut Client) -> Result<i32, Error> {
     const IS_THERE: &str = "SELECT to_regclass('keyfast.schema_version') IS NOT NULL";
     let tx = client.transaction().await?;
     tx.batch_execute(&format!("SELECT pg_advisory_xact_lock({LOCK_KEY})")).await?;
-    let version = match tx.query_one(IS_THERE, &[]).await?.get(0) {
-        true => tx.query_one(VERSION, &[]).await?.get(0),
-        false => 0,
-    };
-    for (_, step) in STEPS.iter().filter(|(makes, _)| *makes > version) {
-        tx.batch_execute(step).await?;
+    if !tx.query_one(IS_THERE, &[]).await?.get::<_, bool>(0) {
+        tx.batch_execute(SCHEMA).await?;
     }
-    tx.commit().await
+    let version = tx.query_one(VERSION, &[]).await?.get(0);
+    tx.commit().await?;
+    Ok(version)
 }
 
 fn is_missing(error: &Error) -> bool {

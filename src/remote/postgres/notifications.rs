@@ -14,11 +14,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
-use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Error};
 
 use super::opening::{Closing, open};
-use super::sweeping::{Flushed, Right};
+use super::sweeping::{Flushed, may_free};
 use super::{Wrong, in_time, statement_patience, sweeping, timekeeping};
 use crate::remote::Remote;
 use crate::remote::clock::own_us;
@@ -34,11 +33,6 @@ const NOTIFY: &str = "
         (extract(epoch FROM ahead) * 1000)::bigint
     FROM unnest($1::text[]) piece, keyfast.clock";
 const SECRET: &str = "SELECT secret FROM keyfast.secret";
-/// For a store that an earlier version has made.
-const MAKE_SECRETS: &str = "
-    SELECT pg_advisory_xact_lock(7521093);
-    CREATE TABLE IF NOT EXISTS keyfast.secret (
-        is_only bool PRIMARY KEY CHECK (is_only), secret bytea NOT NULL)";
 const MAKE_SECRET: &str =
     "INSERT INTO keyfast.secret (is_only, secret) VALUES (true, $1) ON CONFLICT DO NOTHING";
 /// Bytes of the secret.
@@ -69,7 +63,7 @@ struct Inbox {
 const PIECES_MAX: usize = 100_000;
 
 /// Receives and sends news until the process ends.
-pub(in crate::remote) async fn exchange_news(remote: &Arc<Remote>, ears: impl Ears) {
+pub(super) async fn exchange(remote: &Arc<Remote>, ears: impl Ears) {
     let mut complaint = String::new();
     let (mut incoming, mut letter) = (Incoming::default(), 0);
     loop {
@@ -111,14 +105,7 @@ async fn listen(
 
 /// The seal of the store's front-ends. The first one makes the secret.
 async fn seal(client: &Client) -> Result<Seal, Error> {
-    let found = match client.query_opt(SECRET, &[]).await {
-        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => {
-            client.batch_execute(MAKE_SECRETS).await?;
-            None
-        }
-        found => found?,
-    };
-    if let Some(row) = found {
+    if let Some(row) = client.query_opt(SECRET, &[]).await? {
         return Ok(Seal::new(row.get(0)));
     }
     let mut secret = [0; SECRET_BYTES];
@@ -175,7 +162,6 @@ async fn serve(
     // Changes before this were not received, and those that this front-end has made may not have been sent.
     all_may_have_changed(remote, ears);
     remote.outgoing.tell(&News::Flushed(None));
-    let right = in_time(remote, Right::of(client)).await?;
     let incarnation: u32 = in_time(remote, client.query_one(INCARNATION, &[])).await?.get(0);
     let notify = in_time(remote, client.prepare(NOTIFY)).await?;
     let mut beats = 0;
@@ -200,7 +186,7 @@ async fn serve(
                 return Ok(());
             }
             if beats % FREE_EVERY == 0 {
-                frees = right.may_free(client, remote, front).await?;
+                frees = may_free(client, remote, front).await?;
                 match frees {
                     true => sweeping::free(client, remote).await?,
                     false => flushed = None,
@@ -274,23 +260,14 @@ async fn serve(
                         if heard.wants_more {
                             remote.outgoing.tell(&News::Tells(other));
                         }
-                        continue;
                     }
                     News::Tells(told) => {
                         if *told == front {
                             ears.hear(News::Flushed(None));
                         }
-                        continue;
                     }
-                    News::First { key, kind, first } => {
-                        remote.hear_first(other, key, *kind, *first);
-                        continue;
-                    }
-                    News::Changed(key) | News::Expired(key) => remote.changed_elsewhere(key),
-                    News::Flushed(_) => remote.look_again(),
-                    News::Message { .. } => {}
+                    _ => remote.hear(ears, other, news),
                 }
-                ears.hear(news);
             }
         }
         if inbox.is_over.load(Ordering::Relaxed) || remote.front() != Some(front) {

@@ -2,11 +2,10 @@
 //! One front-end does it at a time: it takes the right to, for some seconds by the store's clock, and renews
 //! it before they are over. So another one does it soon if it hangs, though its connection lives.
 
-use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::{Client, Row};
 
 use super::timekeeping::{execute, query};
-use super::{SCHEMA, Wrong, describe, in_time, whole_statement};
+use super::{Wrong, in_time, whole_statement};
 use crate::remote::Remote;
 use crate::remote::row::Key;
 
@@ -83,55 +82,10 @@ const BURY_STATEMENTS: usize = 10;
 /// Old versions of the front-ends' own rows, of which each batch adds one.
 const DEAD_ROWS: &str = "SELECT pg_stat_get_dead_tuples('keyfast.fronts'::regclass)";
 
-/// The right without that table, while a connection lives.
-const MAY_FREE_WHILE_CONNECTED: &str = "SELECT pg_try_advisory_lock(7521094)";
-
-/// How front-ends agree on which one does it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Right {
-    /// For some seconds.
-    ByTime,
-    /// For as long as a connection lives: the schema was made by an earlier version, and the user may not add
-    /// a table to it.
-    ByConnection,
-}
-
-impl Right {
-    /// Adds the table to a schema that an earlier version has made.
-    pub(super) async fn of(client: &Client) -> Result<Right, Error> {
-        const IS_THERE: &str = "SELECT to_regclass('keyfast.sweeper') IS NOT NULL";
-        const LOCK: &str = "SELECT pg_advisory_xact_lock(7521093)";
-        if client.query_one(IS_THERE, &[]).await?.get(0) {
-            return Ok(Right::ByTime);
-        }
-        // It is the last of the schema. One front-end at a time makes it.
-        let table = SCHEMA.find("CREATE TABLE IF NOT EXISTS keyfast.sweeper").map_or("", |at| &SCHEMA[at..]);
-        match client.batch_execute(&format!("{LOCK}; {table}")).await {
-            Ok(()) => Ok(Right::ByTime),
-            Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
-                tracing::warn!(
-                    "The table keyfast.sweeper is missing and cannot be made: {}. Without it, a front-end \
-                     that hangs may keep the others from finding expired keys",
-                    describe(&error)
-                );
-                Ok(Right::ByConnection)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Whether this front-end is the one that does it, for the next seconds.
-    pub(super) async fn may_free(self, client: &Client, remote: &Remote, front: i64) -> Result<bool, Wrong> {
-        match self {
-            Right::ByTime => {
-                let rows = in_time(remote, query(client, &remote.clock, MAY_FREE, &[&front])).await?;
-                Ok(!rows.is_empty())
-            }
-            Right::ByConnection => {
-                Ok(in_time(remote, client.query_one(MAY_FREE_WHILE_CONNECTED, &[])).await?.get(0))
-            }
-        }
-    }
+/// Whether this front-end is the one that does it, for the next seconds.
+pub(super) async fn may_free(client: &Client, remote: &Remote, front: i64) -> Result<bool, Wrong> {
+    let rows = in_time(remote, query(client, &remote.clock, MAY_FREE, &[&front])).await?;
+    Ok(!rows.is_empty())
 }
 
 /// How many old versions of the front-ends' own rows PostgreSQL has not removed.

@@ -216,10 +216,7 @@ marked!(needs_tools: a_user_with_the_rights_on_the_page_is_served_and_its_query_
 fn a_user_with_the_rights_on_the_page_is_served_and_its_query_shows_all_locks() {
     let Some(cluster) = Postgres::start("rights", 1) else { return };
     let sql = |statement: &str| cluster.sql(0, statement).expect("the store");
-    for file in ["schema.sql", "databases.sql"] {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/remote/postgres");
-        cluster.load(&Path::new(folder).join(file));
-    }
+    cluster.load(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/remote/postgres/schema.sql")));
     sql("CREATE ROLE app LOGIN");
     let [rights, locks] = &blocks_of_sql()[..] else { panic!("other blocks") };
     sql(rights);

@@ -326,37 +326,21 @@ fn the_rows_of_flushed_keys_are_deleted_in_the_end_and_no_others() {
     eventually("these, too", || cluster.sql(0, count) == Ok("4".into()));
 }
 
-/// The tables as version 1 of this program has made them.
-const VERSION_1: &str = include_str!("../../../src/remote/postgres/schema.sql");
-/// What it lacks.
-const VERSION_2: &str = include_str!("../../../src/remote/postgres/databases.sql");
+/// What makes the tables.
+const SCHEMA: &str = include_str!("../../../src/remote/postgres/schema.sql");
 
-/// A key as a front-end of version 1 has written it.
-fn write_as_before(cluster: &Postgres, database: u32, key: &str) {
-    let slot = xxhash_rust::xxh3::xxh3_64_with_seed(key.as_bytes(), u64::from(database)) >> 2;
-    let row = format!("({database}, '{key}', {slot}, 'string', 'v', 'infinity', 7, 7, now(), 'x', true)");
-    cluster.sql(0, &format!("INSERT INTO keyfast.keys VALUES {row}")).expect("the store");
-}
-
-marked!(needs_tools: tables_of_an_earlier_version_get_what_a_flush_needs_and_front_ends_of_it_are_cut_off);
-fn tables_of_an_earlier_version_get_what_a_flush_needs_and_front_ends_of_it_are_cut_off() {
-    let Some(cluster) = Postgres::start("flush-old", 1) else { return };
-    cluster.sql(0, VERSION_1).expect("the tables");
-    cluster.sql(0, "INSERT INTO keyfast.fronts VALUES (1, 'old', 5, now())").expect("a front-end");
-    write_as_before(&cluster, 0, "lock");
-    write_as_before(&cluster, 20, "lock");
-    // All at once: one of them makes the change.
+marked!(needs_tools: front_ends_that_are_started_at_once_make_the_tables_once);
+fn front_ends_that_are_started_at_once_make_the_tables_once() {
+    let Some(cluster) = Postgres::start("flush-first", 1) else { return };
     let fronts: Vec<Server> = thread::scope(|scope| {
         let fronts: Vec<_> = (0..3).map(|_| scope.spawn(|| cluster.front(&["--databases", "30"]))).collect();
         fronts.into_iter().map(|front| front.join().expect("a front-end")).collect()
     });
-    // It would not see a flush.
-    assert_eq!(cluster.sql(0, "SELECT count(*) FROM keyfast.fronts WHERE name = 'old'"), Ok("0".into()));
     assert_eq!(cluster.sql(0, "SELECT version FROM keyfast.schema_version"), Ok("2".into()));
     let [mut one, mut other, mut far] = [0, 1, 2].map(|number| fronts[number].client());
     far.line("SELECT 20").is_ok();
-    one.line("SETNX lock mine").is(0);
-    far.line("GET lock").is("v");
+    far.line("SETNX lock v").is(1);
+    one.line("SETNX lock mine").is(1);
     one.line("FLUSHDB").is_ok();
     other.line("SETNX lock mine").is(1);
     far.line("GET lock").is("v");
@@ -365,26 +349,20 @@ fn tables_of_an_earlier_version_get_what_a_flush_needs_and_front_ends_of_it_are_
     one.line("GET lock").is_nil();
 }
 
-marked!(needs_tools: a_user_who_may_not_add_tables_is_told_what_has_to_be_done);
-fn a_user_who_may_not_add_tables_is_told_what_has_to_be_done() {
+marked!(needs_tools: a_user_who_may_not_make_tables_is_told_why_and_served_once_they_are_there);
+fn a_user_who_may_not_make_tables_is_told_why_and_served_once_they_are_there() {
     let Some(cluster) = Postgres::start("flush-rights", 1) else { return };
-    cluster.sql(0, VERSION_1).expect("the tables");
-    let grant = "GRANT USAGE ON SCHEMA keyfast TO me; GRANT ALL ON ALL TABLES IN SCHEMA keyfast TO me; \
-                 GRANT ALL ON ALL SEQUENCES IN SCHEMA keyfast TO me";
     cluster.sql(0, "CREATE ROLE me LOGIN").expect("a user");
-    cluster.sql(0, grant).expect("rights");
-    write_as_before(&cluster, 0, "lock");
     let url = cluster.url_of("me", "127.0.0.1", "?sslmode=disable");
     let front = Server::start_with(&["--store", &url, "--store-timeout", "1000"]);
-    front.wait_for_output(
-        "its tables are of version 1, and what version 2 needs cannot be added: permission denied for schema \
-         keyfast (42501). A user who may has to run src/remote/postgres/databases.sql",
-    );
-    cluster.sql(0, VERSION_2).expect("a superuser may");
+    front.wait_for_output("its tables cannot be made: permission denied for database postgres (42501)");
+    cluster.sql(0, SCHEMA).expect("a superuser may");
+    let grant = "GRANT USAGE ON SCHEMA keyfast TO me; GRANT ALL ON ALL TABLES IN SCHEMA keyfast TO me; \
+                 GRANT ALL ON ALL SEQUENCES IN SCHEMA keyfast TO me";
     cluster.sql(0, grant).expect("rights");
     front.wait_for_output("Connected to the store");
     let mut client = front.client();
-    eventually("it serves", || client.line("GET lock").reply() == Reply::from("v"));
+    eventually("it serves", || client.line("SETNX lock v").reply() == Reply::from(1));
     client.line("FLUSHALL").is_ok();
     client.line("GET lock").is_nil();
 }
@@ -422,8 +400,8 @@ fn keys_of_an_earlier_version_in_etcd_stay_and_front_ends_of_it_are_cut_off() {
     let Some(etcd) = Etcd::start("flush-format", 1) else { return };
     let before = front(&etcd.url(), &[]);
     before.client().line("SETNX lock v").is(1);
-    // `keyfast/format` becomes `1`, as the version before has written it.
-    etcd.call("kv/put", r#"{"key": "a2V5ZmFzdC9mb3JtYXQ=", "value": "MQ=="}"#);
+    // `keyfast/format` becomes `2`, as the version before has written it.
+    etcd.call("kv/put", r#"{"key": "a2V5ZmFzdC9mb3JtYXQ=", "value": "Mg=="}"#);
     let after = front(&etcd.url(), &[]);
     // The ledger of the one before is gone, as it would be if it were of an earlier version.
     let text = before.client().line("SETNX another v").text();

@@ -118,37 +118,3 @@ fn keys_expire_for_all_though_the_front_end_that_looks_for_them_hangs() {
     one.signal("CONT");
     eventually("it goes on", || one.client().line("GET expires").reply() == Reply::Null);
 }
-
-marked!(needs_tools: a_schema_that_an_earlier_version_has_made_gets_what_is_missing);
-fn a_schema_that_an_earlier_version_has_made_gets_what_is_missing() {
-    let Some(cluster) = Postgres::start("earlier", 1) else { return };
-    let front = cluster.front(&[]);
-    front.client().line("SETNX lock a").is(1);
-    drop(front);
-    let exists = "SELECT to_regclass('keyfast.sweeper') IS NOT NULL";
-    cluster.sql(0, "DROP TABLE keyfast.sweeper").expect("the store");
-    let fronts = [cluster.front(&[]), cluster.front(&[])];
-    eventually("the table is there", || cluster.sql(0, exists) == Ok("t".into()));
-    eventually("a front-end has the right", || {
-        cluster.sql(0, "SELECT count(*) FROM keyfast.sweeper") == Ok("1".into())
-    });
-    fronts.iter().for_each(|front| front.client().line("SETNX lock b").is(0));
-    drop(fronts);
-    // A user who may not add a table goes on as before.
-    cluster
-        .sql(
-            0,
-            "DROP TABLE keyfast.sweeper; CREATE ROLE guest LOGIN; GRANT USAGE ON SCHEMA keyfast TO guest;
-             GRANT ALL ON ALL TABLES IN SCHEMA keyfast TO guest;
-             GRANT ALL ON ALL SEQUENCES IN SCHEMA keyfast TO guest",
-        )
-        .expect("the store");
-    let front = super::cluster::front(&cluster.url().replace("keyfast@", "guest@"), &[]);
-    front.wait_for_output("The table keyfast.sweeper is missing and cannot be made: permission denied");
-    let mut client = front.client();
-    client.line("SETNX lock c").is(0);
-    client.line("CONFIG SET notify-keyspace-events Ex").is_ok();
-    let mut listener = front.client();
-    listener.line("SUBSCRIBE __keyevent@0__:expired").ignored();
-    eventually("keys expire", || hears_of_expiry(&mut listener, &mut client));
-}
