@@ -48,6 +48,23 @@ take PORT_NUMBER KEYFAST_PORT
 take AOF_ENABLED KEYFAST_APPENDONLY
 take ACLFILE KEYFAST_ACLFILE
 take IO_THREADS KEYFAST_IO_THREADS
+# TLS of bitnami's images. Where both ports would be 6379, TLS alone has it.
+if value_of TLS_ENABLED; then
+  case "$value" in
+    1 | [Yy][Ee][Ss] | [Tt][Rr][Uu][Ee])
+      take TLS_PORT_NUMBER KEYFAST_TLS_PORT
+      take TLS_CERT_FILE KEYFAST_TLS_CERT_FILE
+      take TLS_KEY_FILE KEYFAST_TLS_KEY_FILE
+      take TLS_KEY_FILE_PASS KEYFAST_TLS_KEY_FILE_PASS
+      take TLS_CA_FILE KEYFAST_TLS_CA_CERT_FILE
+      value_of TLS_CA_FILE || take TLS_CA_DIR KEYFAST_TLS_CA_CERT_DIR
+      take TLS_DH_PARAMS_FILE KEYFAST_TLS_DH_PARAMS_FILE
+      take TLS_AUTH_CLIENTS KEYFAST_TLS_AUTH_CLIENTS
+      export "KEYFAST_TLS_PORT=${KEYFAST_TLS_PORT:-6379}"
+      [ "${KEYFAST_PORT:-6379}" != "$KEYFAST_TLS_PORT" ] || export KEYFAST_PORT=0
+      ;;
+  esac
+fi
 if [ "${ALLOW_EMPTY_PASSWORD:-}" = no ] && ! value_of PASSWORD && ! value_of PASSWORD_FILE; then
   say 'ALLOW_EMPTY_PASSWORD is no, and REDIS_PASSWORD is not set'
   exit 1
@@ -78,7 +95,7 @@ fi
 ignore REDISEARCH_ARGS REDISJSON_ARGS REDISTIMESERIES_ARGS REDISBLOOM_ARGS REDISGEARS_ARGS
 for of in REDIS VALKEY; do
   ignore "${of}_REPLICATION_MODE" "${of}_MASTER_HOST" "${of}_PRIMARY_HOST" "${of}_RDB_POLICY" \
-    "${of}_RDB_POLICY_DISABLED" "${of}_OVERRIDES_FILE" "${of}_TLS_ENABLED" "${of}_IO_THREADS_DO_READS"
+    "${of}_RDB_POLICY_DISABLED" "${of}_OVERRIDES_FILE" "${of}_IO_THREADS_DO_READS"
 done
 [ -z "$ignored" ] || say "these variables have no effect in this image, options of the server have:$ignored"
 for file in /redis-stack.conf /opt/bitnami/*/etc/*.conf /opt/bitnami/*/mounted-etc/*.conf; do

@@ -8,7 +8,8 @@ use std::process::Command;
 
 use crate::client::Client;
 use crate::folder::Folder;
-use crate::server::Server;
+use crate::server::{Server, free_port};
+use crate::transport::{Certificates, expect};
 
 /// A folder with the program under its other names.
 fn named(test: &str) -> Folder {
@@ -103,6 +104,54 @@ fn a_password_by_the_variables_of_other_images_is_asked_for() {
     assert!(!refused.status.success());
     let why = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(why, "docker-entrypoint.sh: ALLOW_EMPTY_PASSWORD is no, and REDIS_PASSWORD is not set\n");
+}
+
+const NO_FOLDER: &str = "*2\r\n$15\r\ntls-ca-cert-dir\r\n$0\r\n\r\n";
+
+#[test]
+fn tls_by_the_variables_of_other_images_is_what_clients_get() {
+    let certificates = Certificates::new("image");
+    for prefix in ["REDIS", "VALKEY"] {
+        let programs = named("tls");
+        for (enabled, has_plain_port) in [("yes", true), ("TRUE", false), ("no", true)] {
+            let (tls_port, mut plain_port) = (free_port(), free_port());
+            if !has_plain_port {
+                // As where nothing names a port: both are the same then, and TLS has it.
+                plain_port = tls_port;
+            }
+            let mut command = entry(&programs);
+            command.env(format!("{prefix}_PORT_NUMBER"), plain_port.to_string());
+            for (name, value) in [
+                ("ENABLED", enabled),
+                ("CERT_FILE", &certificates.file("server.pem")),
+                ("KEY_FILE", &certificates.file("server.key")),
+                ("CA_FILE", &certificates.file("ca.pem")),
+                ("CA_DIR", "/nosuch"),
+                ("AUTH_CLIENTS", "no"),
+                ("PORT_NUMBER", &tls_port.to_string()),
+            ] {
+                command.env(format!("{prefix}_TLS_{name}"), value);
+            }
+            command.args(["redis-server", "--bind", "127.0.0.1", "--save", ""]);
+            let server = Server::run(&mut command, plain_port);
+            let by_tls = || {
+                expect(&mut certificates.client(tls_port, false), "CONFIG GET tls-ca-cert-dir", NO_FOLDER);
+            };
+            match (enabled, has_plain_port) {
+                ("no", _) => assert_eq!(parameter(&mut server.client(), "tls-port"), "\"0\""),
+                (_, true) => {
+                    server.wait_for_output("connections tls");
+                    server.client().line("PING").is_simple("PONG");
+                    by_tls();
+                }
+                (_, false) => {
+                    assert!(!server.output().contains("connections tcp"), "{}", server.output());
+                    by_tls();
+                }
+            }
+            assert!(!server.output().contains("no effect in this image"), "{}", server.output());
+        }
+    }
 }
 
 /// The programs that change users are played here: each says how it was called.

@@ -27,7 +27,7 @@ use crate::starting::outward_address;
 
 /// Sends a line and reads what comes back, which must be this.
 #[track_caller]
-fn expect(stream: &mut (impl Read + Write), line: &str, expected: &str) {
+pub(crate) fn expect(stream: &mut (impl Read + Write), line: &str, expected: &str) {
     stream.write_all(format!("{line}\r\n").as_bytes()).unwrap();
     let mut reply = vec![0; expected.len()];
     stream.read_exact(&mut reply).unwrap();
