@@ -1,10 +1,12 @@
 #!/usr/bin/env node
 "use strict";
 
-// Runs the program with our arguments, streams and signals, and ends as it ends.
+// Runs the program with our name, arguments, streams and signals, and ends as it ends. Through a link named redis-cli or
+// redis-check-aof, the program is what this name says.
 
 const { spawn } = require("node:child_process");
 const { constants } = require("node:os");
+const { basename } = require("node:path");
 const { find } = require("../program.js");
 
 function run() {
@@ -16,7 +18,8 @@ function run() {
     process.exitCode = 1;
     return;
   }
-  const server = spawn(program, process.argv.slice(2), { stdio: "inherit" });
+  const [, script, ...words] = process.argv;
+  const server = spawn(program, words, { argv0: basename(script, ".js"), stdio: "inherit" });
 
   const handOn = (signal) => server.kill(signal);
   // A terminal sends its signals to both processes. A second one would make the server end without saving.
