@@ -189,39 +189,48 @@ async fn connect(options: &Options) -> io::Result<TcpStream> {
     TcpStream::connect(&*addresses).await
 }
 
-/// Ends what takes longer than the options allow.
-async fn in_time<T>(options: &Options, connecting: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    match options.timeout {
-        None => connecting.await,
-        Some(limit) => match timeout(limit, connecting).await {
-            Ok(connected) => connected,
-            Err(_) => Err(io::Error::other("Connection timed out")),
-        },
-    }
+/// Connects to the server that the options name, within their time, if they have one.
+async fn open(options: &Options) -> Result<Box<dyn Stream>, String> {
+    let place = match &options.socket {
+        Some(path) => path.display().to_string(),
+        None => format!("{}:{}", options.host, options.port),
+    };
+    let reached = match options.timeout {
+        None => reach(options).await,
+        Some(limit) => {
+            let late = |_| Err(Unreached::System(io::Error::other("Connection timed out")));
+            timeout(limit, reach(options)).await.unwrap_or_else(late)
+        }
+    };
+    reached.map_err(|why| match why {
+        Unreached::System(error) => format!("Could not connect to Redis at {place}: {}", plain_text(&error)),
+        Unreached::Tls(Refusal::Options(why)) => format!("Could not negotiate a TLS connection: {why}"),
+        Unreached::Tls(Refusal::Greeting(why)) => {
+            format!("Could not connect to Redis at {place}: SSL_connect failed: {why}")
+        }
+    })
 }
 
-async fn open(options: &Options) -> Result<Box<dyn Stream>, String> {
-    let could_not = |place: &dyn fmt::Display, error: &io::Error| {
-        format!("Could not connect to Redis at {place}: {}", plain_text(error))
-    };
+/// Why there is no connection.
+enum Unreached {
+    System(io::Error),
+    Tls(Refusal),
+}
+
+async fn reach(options: &Options) -> Result<Box<dyn Stream>, Unreached> {
     if let Some(path) = &options.socket {
-        let stream = in_time(options, UnixStream::connect(path)).await;
-        return Ok(Box::new(stream.map_err(|error| could_not(&path.display(), &error))?));
+        return Ok(Box::new(UnixStream::connect(path).await.map_err(Unreached::System)?));
     }
-    let place = format!("{}:{}", options.host, options.port);
-    let stream = in_time(options, connect(options)).await.map_err(|error| could_not(&place, &error))?;
+    let stream = connect(options).await.map_err(Unreached::System)?;
     // Without these options the connection is slower, or a lost server is noticed later.
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(&stream)
         .set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3));
     match &options.tls {
         None => Ok(Box::new(stream)),
-        Some(tls) => match tls::greet(stream, &options.host, tls).await {
-            Ok(stream) => Ok(Box::new(stream)),
-            Err(Refusal::Options(why)) => Err(format!("Could not negotiate a TLS connection: {why}")),
-            Err(Refusal::Greeting(why)) => {
-                Err(format!("Could not connect to Redis at {place}: SSL_connect failed: {why}"))
-            }
-        },
+        Some(tls) => {
+            let greeted = tls::greet(stream, &options.host, tls).await;
+            Ok(Box::new(greeted.map_err(Unreached::Tls)?))
+        }
     }
 }

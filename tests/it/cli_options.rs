@@ -1,6 +1,7 @@
 //! The options of the client: all those of redis-cli 8.6.3, taken or refused by a sentence; numbers, URIs and
 //! names as redis-cli and valkey-cli read them.
 
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
@@ -63,6 +64,19 @@ fn options_of_health_checks_are_taken() {
     cli(&server, &["-n", "3x", "--name", "me", "CLIENT", "LIST", "ID", "1"]).printed("");
 }
 
+/// redis-cli waits for ever, with `-t`, too.
+#[test]
+fn a_server_that_does_not_greet_over_tls_is_given_up_in_time() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port().to_string();
+    let ran = run(own(), &["-p", &port, "--tls", "--insecure", "-t", "0.1", "PING"], b"");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert_eq!(
+        ran.complaint,
+        format!("Could not connect to Redis at 127.0.0.1:{port}: Connection timed out\n")
+    );
+}
+
 marked!(also_cli: a_uri_may_have_what_applications_add);
 fn a_uri_may_have_what_applications_add() {
     let server = Server::start();
@@ -72,6 +86,8 @@ fn a_uri_may_have_what_applications_add() {
         ("?ssl_cert_reqs=none", 0),
         ("/3/", 3),
         ("/", 0),
+        ("", 0),
+        ("/x", 0),
         ("/0?", 0),
     ] {
         let uri = format!("redis://127.0.0.1:{}{tail}", server.port());
