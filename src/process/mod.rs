@@ -113,7 +113,7 @@ fn serve(server: &mut Server, supervisor: &Supervisor, caller: &mut Caller) -> R
     program::let_go_of_program();
     let request = server.wait_for_signal(signals);
     supervisor.tell_stopping();
-    let is_durable = server.drain();
+    let is_durable = server.drain(Some(&request));
     drop(pid_file);
     if !is_durable && !shutdown::accepts_losses(&request) {
         return Err("the last changes could not be written to the append-only file".to_owned());

@@ -201,14 +201,14 @@ impl Server {
 
     /// Accepts no more clients, and disconnects the others after their replies. Returns whether the log, if
     /// there is one, is durable then.
-    pub(crate) fn drain(&mut self) -> bool {
+    pub(crate) fn drain(&mut self, request: Option<&ShutdownRequest>) -> bool {
         self.metrics.set_ready(false);
         let Server { host, accepting, instance, .. } = self;
         host.runtime.block_on(async {
             // Wait, so that no client comes in unnoticed, and the Unix socket's file is removed before the
             // process ends.
             accepting.shutdown().await;
-            shutdown::drain(instance).await
+            shutdown::drain(instance, request).await
         })
     }
 
@@ -217,7 +217,7 @@ impl Server {
     /// [`Instance::save`] before, or lets a client end the server with SHUTDOWN SAVE.
     pub fn stop(mut self) {
         // If the log could not be written, its lines say so; the caller goes on without this server.
-        let _ = self.drain();
+        let _ = self.drain(None);
         let Server { instance, host, clientele, mut remote, metrics, upkeep, .. } = self;
         metrics.stop();
         instance.persistence.abandon();

@@ -15,11 +15,13 @@ use crate::clients::{Leaving, Waiting};
 use crate::config::{Config, Integer};
 use crate::instance::{Instance, NotSaved, Saving, ShutdownRequest};
 use crate::platform::processes::file_size_signal;
-use crate::scripting::running::ScriptKind;
+use crate::scripting::running::{ScriptKind, Unkilled};
 
 /// How long clients may take to read their last replies, unless `shutdown-timeout` is less. The process is
 /// gone within a second.
 const GRACE: Duration = Duration::from_millis(700);
+/// The same beside a script that has written, and may go on for ever, if nothing of it is to be saved.
+const GRACE_BESIDE_SCRIPT: Duration = Duration::from_millis(50);
 /// The interval between checks whether they have.
 const GLANCE: Duration = Duration::from_millis(5);
 /// The interval between checks whether a slow script has ended.
@@ -181,7 +183,7 @@ pub(crate) fn accepts_losses(request: &ShutdownRequest) -> bool {
 /// Disconnects every client once it has its replies. The log is on the disk before the first one is
 /// disconnected: the client that sent SHUTDOWN may take its closed connection as a sign that its data are
 /// safe. Returns whether the log is on the disk at the end.
-pub(crate) async fn drain(instance: &Instance) -> bool {
+pub(crate) async fn drain(instance: &Instance, request: Option<&ShutdownRequest>) -> bool {
     if instance.persistence.aof.is_on() {
         tracing::info!("Calling fsync() on the AOF file.");
     }
@@ -193,12 +195,16 @@ pub(crate) async fn drain(instance: &Instance) -> bool {
         client.ask_to_leave(Leaving::WhenAnswered);
     }
     let running = &instance.scripting.running;
+    let mut grace = GRACE;
     if running.is_busy() {
         // A script that has changed nothing need not end by itself. Any other one has until the deadline.
-        let _ = running.kill(ScriptKind::Script).or_else(|_| running.kill(ScriptKind::Function));
+        let killed = running.kill(ScriptKind::Script).or_else(|_| running.kill(ScriptKind::Function));
+        if killed == Err(Unkilled::HasWritten) && request.is_some_and(accepts_losses) {
+            grace = GRACE_BESIDE_SCRIPT;
+        }
     }
     let timeout = Duration::from_secs(instance.config.shutdown_timeout.size() as u64);
-    let deadline = Instant::now() + GRACE.min(timeout);
+    let deadline = Instant::now() + grace.min(timeout);
     while instance.clients.count() > 0 && Instant::now() < deadline {
         sleep(GLANCE).await;
     }

@@ -1,7 +1,7 @@
 //! Scripts, beyond what the observed conversations hold.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::client::{Client, Reply, request};
 use crate::server::{Server, is_redis, wait_until};
@@ -93,6 +93,24 @@ fn a_script_that_has_written_cannot_be_killed_but_the_server_can_be_ended() {
     client.send(&request(["SHUTDOWN", "NOSAVE"]));
     let status = server.wait_for_end();
     assert!(status.success(), "{status}");
+}
+
+marked!(also_redis: a_server_that_is_ended_does_not_wait_for_a_script_that_has_written);
+fn a_server_that_is_ended_does_not_wait_for_a_script_that_has_written() {
+    let took = || {
+        let mut server = impatient(&[]);
+        let (mut runner, mut waiting, mut client) = (server.client(), server.client(), server.client());
+        let script = format!("redis.call('set', KEYS[1], 'v') {NEVER_ENDING}");
+        runner.send(&request(["EVAL", &script, "1", "key"]));
+        wait_until_busy(&mut client);
+        waiting.line("GET key").ignored();
+        let began = Instant::now();
+        client.send(&request(["SHUTDOWN", "NOSAVE"]));
+        assert!(server.wait_for_end().success());
+        began.elapsed()
+    };
+    // A server that waited would take 700 ms each time. A busy machine may do so once.
+    assert!((0..10).any(|_| took() < Duration::from_millis(500)));
 }
 
 marked!(also_redis: a_script_is_seen_whole_or_not_at_all_whatever_keys_it_declares);
