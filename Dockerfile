@@ -8,6 +8,7 @@ FROM ${BUILD_BASE} AS build
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY benches benches
+COPY tests/support tests/support
 COPY src src
 RUN src/packaging/build /keyfast
 

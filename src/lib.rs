@@ -24,7 +24,7 @@
 //! - Each module of the list below uses only those above it.
 
 /// The version of Redis that clients compare with those they know: the highest one whose commands on data are
-/// all here, as `tests/it/version.rs` finds. The parameter `redis-version` gives clients another one.
+/// all here, as `tests/commands/version.rs` finds. The parameter `redis-version` gives clients another one.
 #[doc(hidden)]
 pub const REDIS_VERSION: &str = "8.6.3";
 

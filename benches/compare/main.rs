@@ -15,7 +15,7 @@ mod report;
 mod results;
 mod server;
 #[expect(dead_code, reason = "another picture uses the rest")]
-#[path = "../../tests/it/pictures/svg.rs"]
+#[path = "../../tests/server/pictures/svg.rs"]
 mod svg;
 
 use std::path::Path;

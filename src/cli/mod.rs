@@ -7,9 +7,9 @@
 //! Commands come from the arguments, from standard input, or from the line editor of [`repl`], which gets
 //! hints and help from [`help`]. Each other file is a mode of its own.
 //!
-//! Texts, formats and exit codes are those of redis-cli 8.6.3, as measured; `tests/it/cli.rs` compares them
-//! byte for byte. The client trusts a server as little as the server trusts its clients: an announced length
-//! takes no memory, and the nesting of replies is limited.
+//! Texts, formats and exit codes are those of redis-cli 8.6.3, as measured; `tests/server/cli.rs`
+//! compares them byte for byte. The client trusts a server as little as the server trusts its clients: an
+//! announced length takes no memory, and the nesting of replies is limited.
 
 mod connection;
 mod eval;

@@ -6,7 +6,7 @@
 //!
 //! A link between pages is a reference, such as `[durability]`. Its definition at the foot of a page names a
 //! file, for forges. For docs.rs the same names are defined below as modules, before each page: the first
-//! definition of a name counts. `tests/it/pages.rs` checks both, and `cargo doc` resolves these.
+//! definition of a name counts. `tests/server/pages.rs` checks both, and `cargo doc` resolves these.
 
 macro_rules! pages {
     ($($name:ident)*) => {

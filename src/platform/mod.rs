@@ -3,8 +3,8 @@
 //! Each file is about one thing that a system has in its own way, and says what another system does in its
 //! place. The functions are the same everywhere, so the rest of the code does not know which system it runs
 //! on. What all of them have (paths as bytes, permissions, signals, Unix sockets, a child process) may be
-//! used anywhere. `tests/it/platforms.rs` finds what is not, and `tests/platforms/run` has the compiler check
-//! the code for macOS, where it has never run.
+//! used anywhere. `tests/server/platforms.rs` finds what is not, and `tests/platforms/run` has the
+//! compiler check the code for macOS, where it has never run.
 
 pub(crate) mod command_line;
 pub(crate) mod disk;

@@ -4,8 +4,6 @@
 //! The program counts its memory as the server does, by requested bytes, so what is measured does not depend
 //! on the machine. The tests run one at a time: they count the threads and the memory of the whole process.
 
-#[path = "../it/open_files.rs"]
-mod open_files;
 mod servers;
 
 use std::collections::BTreeSet;
@@ -48,7 +46,7 @@ const LEFT_BYTES_MAX: usize = 128 << 10;
 /// Lets one test run at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static RUNNING: Mutex<()> = Mutex::new(());
-    open_files::raise_limit();
+    support::open_files::raise_limit();
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use keyfast::internals::allocator;
 use keyfast::testing::Server;
 
-use super::open_files::ask_for;
 use super::{IDLE_BYTES_MAX, MANY, alone, soon, threads};
+use support::open_files::ask_for;
 
 /// What a port takes beside the instance: a task that accepts clients, and a socket in the runtime's tables.
 const PORT_BYTES_MAX: usize = 4 << 10;

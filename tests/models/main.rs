@@ -6,7 +6,7 @@
 //! next step at any time, or never; time is a small number of ticks, and a tick may pass at any time. Each
 //! test says what must be found and what must not; "holds" means that every state that can be reached was
 //! seen. The models link nothing of Keyfast: they are about clients, and true of any server that executes
-//! each command as a whole. `tests/it/race.rs` shows that ours does.
+//! each command as a whole. `tests/commands/race.rs` shows that ours does.
 //!
 //! `cargo test --test models -- --nocapture` prints each way into trouble, step by step.
 //!

@@ -8,7 +8,7 @@
 //!
 //! Everything that is known about a command is derived from its facts: dispatch, arity errors, keys to lock,
 //! COMMAND INFO, DOCS, LIST and GETKEYS, the ACL categories. The facts are those of Redis 8.6, which
-//! `tests/it/table.rs` compares; the summaries are our own.
+//! `tests/commands/table.rs` compares; the summaries are our own.
 
 mod argument;
 mod blocking;

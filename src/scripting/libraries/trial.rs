@@ -1,5 +1,5 @@
 //! Scripts on an interpreter that has the libraries and nothing else, for the tests of this folder. What the
-//! libraries return is compared with Redis in `tests/it/lua_libraries.rs`.
+//! libraries return is compared with Redis in `tests/commands/lua_libraries.rs`.
 
 use mlua::{Lua, Value};
 

@@ -3,8 +3,9 @@
 //! Plain Lua 5.1.5 has not changed since 2012, so it lacks every security fix since then. `lua-5.1.5/` has
 //! its sources as they are compiled, our changes included. `changes/` documents these: each hunk of a diff
 //! says why, and `patch -R -p1` turns our files into upstream's. `lua-5.1.5.sha256` has the sums of
-//! upstream's files, and `tests/it/lua_sources.rs` holds the three against each other. `additions.c` has the
-//! new functions. A number such as A12 is a test in `tests/it/security/interpreter.rs`.
+//! upstream's files, and `tests/commands/lua_sources.rs` holds the three against each other.
+//! `additions.c` has the new functions. A number such as A12 is a test in
+//! `tests/server/security/interpreter.rs`.
 //!
 //! With `KEYFAST_SANITIZE=address,undefined` the interpreter is built with these sanitizers of clang and with
 //! its own checks: `tests/sanitizers/run` and `tests/fuzz/run` do so.

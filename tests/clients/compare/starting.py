@@ -16,7 +16,7 @@ import time
 KEYFAST, REDIS = sys.argv[1:]
 
 FILES = {
-    "stock.conf": "../../it/stock.conf",
+    "stock.conf": "../../server/stock.conf",
     "bad.conf": "port 1\n\nfoo bar\n",
     "outer.conf": "timeout 1\ninclude inner.conf\n",
     "inner.conf": "# one\n\nport abc\n",

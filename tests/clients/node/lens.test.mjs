@@ -1,6 +1,6 @@
 // The lock lens over lock libraries of npm, through ioredis with one connection for a whole process: nothing is found
 // about one that is used as it should be, and what goes wrong is found under its name. The other libraries are tried by
-// their scripts, in tests/it/lock_libraries.rs.
+// their scripts, in tests/locks/lock_libraries.rs.
 
 import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";

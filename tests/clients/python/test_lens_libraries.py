@@ -1,6 +1,6 @@
 """The lock lens over lock libraries of PyPI: nothing is found about one that is used as it should be, and a lock that
 lasted too short, that another client deletes, or that is flushed away is found under its name. The other libraries are
-told by their scripts, in tests/it/lock_libraries.rs."""
+told by their scripts, in tests/locks/lock_libraries.rs."""
 
 import logging
 import unittest

@@ -1,0 +1,22 @@
+//! Keyfast as its users meet it: locks, the lens, and keys in a store that several servers share.
+//!
+//! Every module is a subject, and every test in it a conversation with the real program, through a socket
+//! (`tests/support`).
+
+#[macro_use]
+extern crate support;
+
+mod linear;
+mod lock;
+mod lock_kinds;
+mod lock_lens;
+mod lock_libraries;
+mod locks;
+mod paused;
+mod rslock;
+mod store;
+
+#[test]
+fn every_mark_selects_tests() {
+    support::marks::select(&[("::also_redis", 12), ("::needs_tools", 200)]);
+}
