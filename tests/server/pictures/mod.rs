@@ -1,7 +1,8 @@
 //! The pictures of the documentation are files that tests draw anew and compare with those that are kept.
 //!
-//! `KEYFAST_WRITE_PAGES=1 cargo test --locked --test server -- pictures::` writes them after a change. Where the
-//! documentation shows them, `<picture>` chooses between the one for light and the one for dark pages.
+//! `KEYFAST_WRITE_PAGES=1 cargo test --locked --test server -- pictures::` writes them after a change.
+//! Where the documentation shows them, `<picture>` chooses between the one for light and the one for dark
+//! pages.
 
 use std::fs;
 use std::path::Path;
