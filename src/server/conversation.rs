@@ -243,7 +243,7 @@ impl Conversation {
             *output = buffers::take_output();
         }
         let mut meter = Meter::new(instance);
-        meter.look(session);
+        meter.reload(session);
         let output_bytes_max = match session.is_authenticated {
             true => OUTPUT_BYTES_MAX,
             false => UNAUTHENTICATED_OUTPUT_BYTES_MAX,

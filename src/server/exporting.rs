@@ -14,9 +14,9 @@ use crate::instance::{self, Instance};
 use crate::persistence::Wanted;
 use crate::resp::reply::write_error;
 
-use super::carrier::Carrier;
-use super::outflow::made_to_leave;
+use super::carrier::made_to_leave;
 use super::runner::Runner;
+use super::wire::Wire;
 
 /// How often the client is shown, by an empty line, that its snapshot is being written. Redis: the same.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ struct Export {
     content: Box<dyn Read + Send>,
 }
 
-impl<C: Carrier> Runner<C> {
+impl<Stream: Wire> Runner<Stream> {
     /// Has a snapshot written, sends it, and returns once the client has taken it.
     pub(super) async fn send_snapshot(&mut self, wanted: Wanted) -> io::Result<()> {
         let instance = Arc::clone(&self.conversation.instance);

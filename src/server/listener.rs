@@ -19,7 +19,7 @@ use crate::instance::Instance;
 use crate::platform::sockets;
 use crate::statistics::Count;
 
-use super::carrier::Connection;
+use super::carrier::Carrier;
 use super::runner::Runner;
 use super::tls::{self, Tls};
 use super::unix::SocketFile;
@@ -342,7 +342,7 @@ where
     let instance = Arc::clone(&reception.instance);
     reception.clientele.add(|ticket| {
         let client = Arc::clone(&registration.client);
-        let mut runner = Runner::new(instance, Connection::new(stream, ticket), registration);
+        let mut runner = Runner::new(instance, Carrier::new(stream, ticket), registration);
         let serving = async move { runner.serve().await };
         client.footprint.set_base(BASE_BYTES + size_of_val(&serving));
         serving
@@ -374,7 +374,7 @@ async fn serve_tls(
         }
         Ok(stream) => {
             instance.statistics.add(Count::ConnectionsReceived, 1);
-            let mut runner = Runner::new(instance, Connection::new(stream, ticket), registration);
+            let mut runner = Runner::new(instance, Carrier::new(stream, ticket), registration);
             runner.serve().await;
             tls::end(&mut runner.carrier.stream, &[]).await;
         }

@@ -20,10 +20,10 @@ use crate::commands::keys::dumping::{dumped, fingerprint_in, fingerprint_of};
 use crate::instance::Instance;
 use crate::keyspace::records;
 use crate::resp::number::parse_integer;
-use crate::session::{Cargo, Freight, Migration, Outcome, Packed, Parcel, Target};
+use crate::session::{Cargo, Freight, Migration, Packed, Parcel, Receipt, Target};
 
-use super::carrier::Carrier;
 use super::runner::Runner;
+use super::wire::Wire;
 
 /// How often a request looks whether a key is free that another one is giving away.
 const CLAIM_GLANCE: Duration = Duration::from_millis(5);
@@ -38,7 +38,7 @@ const CONNECTING: &[u8] = b"IOERR error or timeout connecting to the client";
 const WRITING: &[u8] = b"IOERR error or timeout writing to target instance";
 const READING: &[u8] = b"IOERR error or timeout reading to target instance";
 
-impl<C: Carrier> Runner<C> {
+impl<Stream: Wire> Runner<Stream> {
     /// Waits until the target has replied to the parcels of a MIGRATE. If the client leaves meanwhile, they
     /// are forgotten with it, and all keys stay.
     pub(super) async fn sit_out_migration(&mut self) -> io::Result<()> {
@@ -61,7 +61,7 @@ impl<C: Carrier> Runner<C> {
 /// An error for the client.
 type Broken = Vec<u8>;
 
-/// Sends the parcels, and notes the replies. After an error, those without a reply keep an unknown outcome.
+/// Sends the parcels, and notes the replies. After an error, those without a reply keep [`Receipt::Unknown`].
 async fn travel(instance: &Arc<Instance>, migration: &mut Migration) -> Result<(), Broken> {
     let limit = migration.target.timeout;
     let mut line = match migration.connection.take() {
@@ -75,7 +75,7 @@ async fn travel(instance: &Arc<Instance>, migration: &mut Migration) -> Result<(
         let taken_back = take_back(instance, &migration.target, &mut line, (&parcel.key, &former)).await?;
         if let (Cargo::Withdrawal, taken_back) = (&parcel.cargo, &taken_back) {
             let is_done = matches!(taken_back, TakenBack::Done);
-            parcel.outcome = if is_done { Outcome::Done } else { Outcome::Refused };
+            parcel.receipt = if is_done { Receipt::Done } else { Receipt::Refused };
         }
         if let TakenBack::Refused(why) = taken_back {
             refusal.get_or_insert(why);
@@ -90,12 +90,12 @@ async fn travel(instance: &Arc<Instance>, migration: &mut Migration) -> Result<(
             refusal.into_iter().for_each(|text: Vec<u8>| migration.fail(&text));
             return Err(READING.to_vec());
         };
-        parcel.outcome = match &reply[..] {
+        parcel.receipt = match &reply[..] {
             [b'-', why @ ..] => {
                 refusal.get_or_insert_with(|| refused(why));
-                Outcome::Refused
+                Receipt::Refused
             }
-            b"+OK" => Outcome::Done,
+            b"+OK" => Receipt::Done,
             _ => {
                 refusal.into_iter().for_each(|text: Vec<u8>| migration.fail(&text));
                 return Err(READING.to_vec());

@@ -2,8 +2,8 @@
 //!
 //! [`listener`] opens the sockets and accepts clients ([`unix`] and [`tls`] are two kinds of them, [`suites`]
 //! is what TLS offers, and [`secure`] its stream). [`runner`] is one client from its first byte to its last,
-//! a [`carrier`] moves its bytes, and [`conversation`] executes its requests. [`intake`] is its input,
-//! [`outflow`] its output, and [`buffers`] holds their memory. [`exporting`] sends snapshots to clients,
+//! a [`carrier`] moves its bytes, and [`conversation`] executes its requests. [`intake`] is its input, and
+//! [`buffers`] holds their memory. [`exporting`] sends snapshots to clients, and
 //! [`migrating`] keys to other servers.
 //! [`shutdown`] ends everything in order. [`metrics`] reports to monitoring tools. The threads are the
 //! [host](crate::host)'s.
@@ -19,7 +19,6 @@ mod intake;
 mod listener;
 mod metrics;
 mod migrating;
-mod outflow;
 mod runner;
 mod secure;
 pub(crate) mod shutdown;

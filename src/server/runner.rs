@@ -2,8 +2,8 @@
 //!
 //! It reads what is there, executes every whole request in it ([`conversation`](super::conversation)), writes
 //! all replies at once, and waits for more. It owns the conversation and its waits: for keys, for the end of
-//! a pause, for the store, for the log. The bytes are moved by a [`Carrier`], which may be a socket or
-//! anything else. Replies that the client does not take wait there. Meanwhile its next requests are read and
+//! a pause, for the store, for the log. The bytes are moved by a [`Carrier`]. Replies that the client does
+//! not take wait there. Meanwhile its next requests are read and
 //! executed: a client may send any number of requests before it reads the first reply.
 //! `client-output-buffer-limit` and `maxmemory-clients` limit how much may wait. From a client that has not
 //! authenticated, nothing is read while replies wait. `client-query-buffer-limit` limits what a client sends
@@ -35,9 +35,9 @@ use crate::session::{Contention, Session};
 use crate::statistics::Count;
 
 use super::buffers;
-use super::carrier::Carrier;
+use super::carrier::{Carrier, made_to_leave};
 use super::conversation::{Answered, Awaited, Conversation};
-use super::outflow::made_to_leave;
+use super::wire::Wire;
 use crate::host::rota::{Lane, yield_now};
 
 /// What a connection does next.
@@ -49,18 +49,22 @@ enum Next {
 }
 
 /// A client, and what carries its bytes.
-pub(super) struct Runner<C> {
+pub(super) struct Runner<Stream> {
     /// Makes the client known to others until the connection ends. Dropped before the carrier: a client that
     /// sees the end of its connection is no longer known, unless a fault delays its last request.
     _registration: Registration,
-    pub(super) carrier: C,
+    pub(super) carrier: Carrier<Stream>,
     pub(super) conversation: Conversation,
     /// How often in a row there was more to read at once.
     reads: u32,
 }
 
-impl<C: Carrier> Runner<C> {
-    pub(super) fn new(instance: Arc<Instance>, carrier: C, registration: Registration) -> Runner<C> {
+impl<Stream: Wire> Runner<Stream> {
+    pub(super) fn new(
+        instance: Arc<Instance>,
+        carrier: Carrier<Stream>,
+        registration: Registration,
+    ) -> Runner<Stream> {
         let session = Session::new(Arc::clone(&registration.client), &instance.users);
         let conversation = Conversation::new(instance, session);
         Runner { carrier, conversation, reads: 0, _registration: registration }
@@ -683,145 +687,3 @@ const SHARD_GLANCE_MAX: Duration = Duration::from_millis(8);
 const PATIENT_TRIES: u32 = 4;
 /// How often to check whether a script that runs for too long is over.
 const SCRIPT_GLANCE: Duration = Duration::from_millis(10);
-
-#[cfg(test)]
-mod tests {
-    use std::os::fd::OwnedFd;
-    use std::path::Path;
-    use std::task::Waker;
-
-    use bytes::BytesMut;
-    use parking_lot::Mutex;
-    use tokio::runtime::Builder;
-
-    use super::*;
-    use crate::clients::{Address, Backlog, Client, Permit};
-    use crate::commands::known;
-    use crate::config::Config;
-    use crate::instance::Hooks;
-
-    /// A client in this process, without a socket: what it has sent, and the replies so far.
-    #[derive(Default)]
-    struct Ends {
-        sent: Vec<u8>,
-        replies: Vec<u8>,
-        has_left: bool,
-        reader: Option<Waker>,
-    }
-
-    #[derive(Clone, Default)]
-    struct Pipe(Arc<Mutex<Ends>>);
-
-    impl Pipe {
-        fn send(&self, bytes: &[u8]) {
-            let mut ends = self.0.lock();
-            ends.sent.extend_from_slice(bytes);
-            ends.reader.take().into_iter().for_each(Waker::wake);
-        }
-
-        fn leave(&self) {
-            let mut ends = self.0.lock();
-            ends.has_left = true;
-            ends.reader.take().into_iter().for_each(Waker::wake);
-        }
-
-        async fn replies(&self) -> String {
-            while self.0.lock().replies.is_empty() {
-                yield_now().await;
-            }
-            let replies = std::mem::take(&mut self.0.lock().replies);
-            String::from_utf8(replies).expect("a text")
-        }
-    }
-
-    impl Carrier for Pipe {
-        fn poll_read(&mut self, context: &mut Context<'_>, input: &mut BytesMut) -> Poll<io::Result<usize>> {
-            let mut ends = self.0.lock();
-            let sent = std::mem::take(&mut ends.sent);
-            if sent.is_empty() && !ends.has_left {
-                ends.reader = Some(context.waker().clone());
-                return Poll::Pending;
-            }
-            input.extend_from_slice(&sent);
-            Poll::Ready(Ok(sent.len()))
-        }
-
-        fn write_or_keep(
-            &mut self,
-            _: &mut Context<'_>,
-            _: &Instance,
-            _: &Client,
-            output: &mut Vec<u8>,
-        ) -> io::Result<()> {
-            self.0.lock().replies.append(output);
-            Ok(())
-        }
-
-        fn poll_write(&mut self, _: &mut Context<'_>, _: &Instance, _: &Client) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn is_writing(&self) -> bool {
-            false
-        }
-
-        fn append(&mut self, mut mail: Backlog) {
-            mail.move_to(&mut self.0.lock().replies);
-        }
-
-        fn keep_permit(&mut self, _: Permit) {}
-
-        fn end_permit(&mut self) {}
-
-        fn cut_off(&mut self, _: &Client) {
-            self.leave();
-        }
-
-        fn socket(&self) -> Option<OwnedFd> {
-            None
-        }
-
-        async fn go_to(&self, _: Lane) {}
-
-        async fn step_aside(&self) {}
-    }
-
-    #[test]
-    fn a_client_needs_no_socket_to_wait_and_to_be_served() {
-        let instance = Arc::new(Instance::new(Config::new(), 1, known(&[]), Hooks::default()));
-        let connect = || {
-            let (pipe, nowhere) = (Pipe::default(), Address::Unix(Path::new("").into()));
-            let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
-            (pipe.clone(), Runner::new(Arc::clone(&instance), pipe, registration))
-        };
-        let ((waits, mut first), (pushes, mut second)) = (connect(), connect());
-        let talk = async {
-            waits.send(b"BLPOP l 0\r\nPING\r\n");
-            while instance.clients.get(1).is_none_or(|client| !client.is_blocked()) {
-                yield_now().await;
-            }
-            pushes.send(b"MULTI\r\nRPUSH l v\r\nEXEC\r\nSUBSCRIBE news\r\n");
-            let pushed = pushes.replies().await;
-            assert!(pushed.starts_with("+OK\r\n+QUEUED\r\n*1\r\n:1\r\n*3\r\n"), "{pushed}");
-            assert_eq!(waits.replies().await, "*2\r\n$1\r\nl\r\n$1\r\nv\r\n+PONG\r\n");
-            waits.send(b"PUBLISH news hello\r\n");
-            assert_eq!(pushes.replies().await, "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$5\r\nhello\r\n");
-            assert_eq!(waits.replies().await, ":1\r\n");
-            // One that leaves while it waits takes nothing with it.
-            waits.send(b"BLPOP l 0\r\n");
-            while instance.clients.get(1).is_none_or(|client| !client.is_blocked()) {
-                yield_now().await;
-            }
-            waits.leave();
-            pushes.send(b"UNSUBSCRIBE\r\nRPUSH l w\r\n");
-            let replies = pushes.replies().await;
-            assert!(replies.ends_with(":1\r\n"), "{replies}");
-            pushes.leave();
-        };
-        let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
-        runtime.block_on(async { tokio::join!(first.serve(), second.serve(), talk) });
-        assert!(instance.clients.get(1).is_some(), "its runner is still there");
-        drop(first);
-        assert!(instance.clients.get(1).is_none());
-    }
-}

@@ -65,7 +65,7 @@ pub struct Parcel {
     /// The value that the target has got before, and may still have.
     pub former: Option<Packed>,
     /// What has come of it.
-    pub outcome: Outcome,
+    pub receipt: Receipt,
 }
 
 /// What is sent for a key.
@@ -99,10 +99,10 @@ pub struct Freight {
     pub replaces: bool,
 }
 
-/// What the target has made of a parcel.
+/// What the target has replied to a parcel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Not known: it has not replied.
+pub enum Receipt {
+    /// It has not replied.
     Unknown,
     /// What was asked.
     Done,

@@ -21,14 +21,14 @@ use std::time::Duration;
 use crate::events::EventClass;
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
-use crate::session::{Cargo, Freight, Migration, Outcome, Parcel, Target, Wait};
+use crate::session::{Cargo, Freight, Migration, Parcel, Receipt, Target, Wait};
 use crate::values::Kept;
 
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result,
-    Run, Secrets,
+    Argument, ArgumentKind, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Secrets,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[MIGRATE];
@@ -55,7 +55,6 @@ const FLAGS: KeyFlags = KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)
 
 const MIGRATE: Command = Command {
     name: "migrate",
-    arity: Arity::AtLeast(6),
     flags: Flags::WRITE,
     keys: &[
         KeySpec::range(3, 0, 1, FLAGS).unless(|request| keys_word(request).is_some()),
@@ -191,11 +190,11 @@ impl Asked {
     /// begins the next one.
     fn settle(&self, tx: &mut Transaction<'_>, migration: &mut Migration) {
         for mut parcel in take(&mut migration.parcels) {
-            let (is_value, outcome) = (matches!(parcel.cargo, Cargo::Value(_)), parcel.outcome);
-            parcel.outcome = Outcome::Unknown;
+            let (is_value, receipt) = (matches!(parcel.cargo, Cargo::Value(_)), parcel.receipt);
+            parcel.receipt = Receipt::Unknown;
             let is_overtaken = parcel.survey.as_ref().is_some_and(|survey| survey.is_overtaken());
-            match outcome {
-                Outcome::Done if is_value && (self.copies || !is_overtaken) => {
+            match receipt {
+                Receipt::Done if is_value && (self.copies || !is_overtaken) => {
                     migration.arrived += 1;
                     if !self.copies && tx.remove(&parcel.key) {
                         tx.event(EventClass::GENERIC, "del", &parcel.key);
@@ -203,17 +202,17 @@ impl Asked {
                 }
                 // Nothing can be sent any more. It stays here, as the error says.
                 _ if migration.is_over => {}
-                Outcome::Done if is_value => {
+                Receipt::Done if is_value => {
                     parcel.former = parcel.packed.take();
                     self.send_again(tx, parcel, migration);
                 }
-                Outcome::Refused if is_value && parcel.former.is_some() => withdraw(parcel, migration),
-                Outcome::Done | Outcome::Refused if !is_value && parcel.sent >= SENDINGS_MAX => {
+                Receipt::Refused if is_value && parcel.former.is_some() => withdraw(parcel, migration),
+                Receipt::Done | Receipt::Refused if !is_value && parcel.sent >= SENDINGS_MAX => {
                     if tx.glance(&parcel.key).is_some() {
-                        migration.fail(if outcome == Outcome::Done { CHANGED } else { CHANGED_THERE });
+                        migration.fail(if receipt == Receipt::Done { CHANGED } else { CHANGED_THERE });
                     }
                 }
-                Outcome::Done | Outcome::Refused | Outcome::Unknown => {}
+                Receipt::Done | Receipt::Refused | Receipt::Unknown => {}
             }
         }
     }
@@ -274,7 +273,7 @@ impl Asked {
             sent: 1,
             packed: None,
             former: None,
-            outcome: Outcome::Unknown,
+            receipt: Receipt::Unknown,
         })
     }
 }
