@@ -1,11 +1,11 @@
 //! Matches texts against patterns as Redis does: `*`, `?`, `[a-z]`, `[^a]` and `\` before any of them.
 //!
-//! Redis tries every length for every star, which takes exponential time for `a*a*a*a*b`. That is never
-//! needed: between two stars lies a segment of elements, each of which matches one byte, and the first place
-//! at which a segment matches is as good as any later one. So it is enough to go back to the last star. That
-//! can still take the product of two lengths, which is much for two long ones. So the work is counted, and
-//! what turns out to be long is left to [`compiled`]: a pattern that is read once, and matched in a time that
-//! is linear in the text wherever the segments between stars are plain bytes.
+//! To try every length for every star takes exponential time for `a*a*a*a*b`: Redis did until 7.0.9. That is
+//! never needed. Between two stars lies a segment of elements, each of which matches one byte. The first
+//! place at which a segment matches is as good as any later one, so it is enough to go back to the last star.
+//! That can still take the product of two lengths, which is much for two long ones. So the work is counted,
+//! and what turns out to be long is left to [`compiled`]: a pattern that is read once, and matched in a time
+//! that is linear in the text wherever the segments between stars are plain bytes.
 
 mod compiled;
 

@@ -22,7 +22,7 @@ use crate::resp::{OwnedRequest, Protocol, Request};
 use crate::statistics::Statistics;
 use crate::statistics::commands::Called;
 use crate::tracking::Tracks;
-pub(crate) use migration::{Cargo, Freight, Migration, Outcome, Packed, Parcel, Target};
+pub(crate) use migration::{Cargo, Freight, Migration, Packed, Parcel, Receipt, Target};
 pub(crate) use outbox::{Item, LockItem, Outbox};
 pub(crate) use pending::{Ahead, AttemptResult, Draw, Drawn, Pending};
 

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::catalog::Catalog;
-use super::selector::{Attempt, Denial, Mistake, Selector};
+use super::selector::{Deed, Denial, Mistake, Selector};
 use super::{Access, has_blanks};
 
 /// All about a user but its name.
@@ -184,19 +184,19 @@ impl Grants {
         std::iter::once(&self.root).chain(&self.selectors)
     }
 
-    /// Judges an attempt: one selector that allows all of it suffices.
+    /// Judges a deed: one selector that allows all of it suffices.
     ///
     /// # Errors
     ///
     /// With the command, if no selector allows it; else with the last key or channel that one did not.
-    pub fn check<'a, Keys, Channels>(&self, attempt: &Attempt<'a, Keys, Channels>) -> Result<(), Denial>
+    pub fn check<'a, Keys, Channels>(&self, deed: &Deed<'a, Keys, Channels>) -> Result<(), Denial>
     where
         Keys: Iterator<Item = (&'a [u8], Access)> + Clone,
         Channels: Iterator<Item = &'a [u8]> + Clone,
     {
         let mut denial = Denial::Command;
         for selector in self.all_selectors() {
-            match selector.check(attempt) {
+            match selector.check(deed) {
                 Ok(()) => return Ok(()),
                 Err(other) => denial = denial.max(other),
             }
@@ -204,10 +204,10 @@ impl Grants {
         Err(denial)
     }
 
-    /// Whether one selector allows an attempt, and allows all keys to be used in this way.
+    /// Whether one selector allows a deed, and allows all keys to be used in this way.
     pub fn allow_with_all_keys<'a, Keys, Channels>(
         &self,
-        attempt: &Attempt<'a, Keys, Channels>,
+        deed: &Deed<'a, Keys, Channels>,
         access: Access,
     ) -> bool
     where
@@ -215,7 +215,7 @@ impl Grants {
         Channels: Iterator<Item = &'a [u8]> + Clone,
     {
         let mut selectors = self.all_selectors();
-        selectors.any(|selector| selector.check(attempt).is_ok() && selector.allows_all_keys(access))
+        selectors.any(|selector| selector.check(deed).is_ok() && selector.allows_all_keys(access))
     }
 
     /// Whether a channel may be used, or a pattern of channels subscribed to.

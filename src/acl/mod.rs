@@ -33,7 +33,7 @@ pub(crate) use grants::Grants;
 use grants::{is_name, merge};
 use log::AclLog;
 use selector::has_blanks;
-pub(crate) use selector::{Access, Attempt, Denial, Mistake, Selector};
+pub(crate) use selector::{Access, Deed, Denial, Mistake, Selector};
 
 /// The user of a client that has not authenticated as another one.
 pub(crate) const DEFAULT: &[u8] = b"default";
@@ -299,14 +299,14 @@ mod tests {
     }
 
     fn allows(user: &User, command: usize) -> bool {
-        let attempt = Attempt {
+        let deed = Deed {
             command: Some(command),
             first_argument: Some(b"a"),
             keys: std::iter::empty(),
             channels: std::iter::empty(),
             channels_are_patterns: false,
         };
-        user.grants().check(&attempt).is_ok()
+        user.grants().check(&deed).is_ok()
     }
 
     #[test]
@@ -379,15 +379,15 @@ mod tests {
         ] {
             assert_eq!(grants.allow_channel(channel, is_pattern), is_allowed, "{channel:?}");
         }
-        let attempt = |channels: &'static [&'static [u8]]| Attempt {
+        let deed = |channels: &'static [&'static [u8]]| Deed {
             command: None,
             first_argument: None,
             keys: std::iter::empty(),
             channels: channels.iter().copied(),
             channels_are_patterns: false,
         };
-        assert_eq!(grants.check(&attempt(&[b"chat", b"news.de"])), Ok(()));
-        assert_eq!(grants.check(&attempt(&[b"chat", b"private"])), Err(Denial::Channel(1)));
+        assert_eq!(grants.check(&deed(&[b"chat", b"news.de"])), Ok(()));
+        assert_eq!(grants.check(&deed(&[b"chat", b"private"])), Err(Denial::Channel(1)));
         drop(grants);
         assert!(set(&users, "allchannels").grants().allow_channel(b"*", true));
     }

@@ -41,7 +41,7 @@ pub struct Access {
 
 /// What a client wants to do: a command, with its keys and channels.
 #[derive(Clone, Copy, Debug)]
-pub struct Attempt<'a, Keys, Channels> {
+pub struct Deed<'a, Keys, Channels> {
     /// The command's number; `None` for a command that every user may run.
     pub command: Option<usize>,
     /// The first argument behind the command's name.
@@ -54,7 +54,7 @@ pub struct Attempt<'a, Keys, Channels> {
     pub channels_are_patterns: bool,
 }
 
-/// What of an attempt is not allowed. The greater one of two denials is reported.
+/// What of a deed is not allowed. The greater one of two denials is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denial {
     /// The command itself, whatever its keys.
@@ -290,27 +290,24 @@ impl Selector {
         self.commands.get(word).is_some_and(|commands| commands & bit != 0)
     }
 
-    /// Judges an attempt.
+    /// Judges a deed.
     ///
     /// # Errors
     ///
     /// With the first thing that is not allowed.
-    pub(super) fn check<'a, Keys, Channels>(
-        &self,
-        attempt: &Attempt<'a, Keys, Channels>,
-    ) -> Result<(), Denial>
+    pub(super) fn check<'a, Keys, Channels>(&self, deed: &Deed<'a, Keys, Channels>) -> Result<(), Denial>
     where
         Keys: Iterator<Item = (&'a [u8], Access)> + Clone,
         Channels: Iterator<Item = &'a [u8]> + Clone,
     {
-        if !attempt.command.is_none_or(|number| self.allows_command(number, attempt.first_argument)) {
+        if !deed.command.is_none_or(|number| self.allows_command(number, deed.first_argument)) {
             return Err(Denial::Command);
         }
-        if let Some(at) = attempt.keys.clone().position(|(key, access)| !self.allows_key(key, access)) {
+        if let Some(at) = deed.keys.clone().position(|(key, access)| !self.allows_key(key, access)) {
             return Err(Denial::Key(at));
         }
-        let is_pattern = attempt.channels_are_patterns;
-        let mut channels = attempt.channels.clone();
+        let is_pattern = deed.channels_are_patterns;
+        let mut channels = deed.channels.clone();
         match channels.position(|channel| !self.allows_channel(channel, is_pattern)) {
             Some(at) => Err(Denial::Channel(at)),
             None => Ok(()),

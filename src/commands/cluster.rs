@@ -10,9 +10,7 @@ use crate::resp::{Reply, Request};
 use crate::session::Session;
 
 use super::error::Error;
-use super::facts::{
-    Argument, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use super::facts::{Argument, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(super) const COMMANDS: &[Command] = &[ASKING, CLUSTER, CLUSTERSCAN, READONLY, READWRITE];
 
@@ -32,7 +30,6 @@ const CHANGE: Command =
 
 /// … and for those that take several slots,
 const CHANGE_SLOTS: Command = Command {
-    arity: Arity::AtLeast(3),
     complexity: "O(N) where N is the total number of hash slot arguments",
     arguments: &[Argument::integer("slot").multiple()],
     ..CHANGE
@@ -40,7 +37,6 @@ const CHANGE_SLOTS: Command = Command {
 
 /// … or several ranges of slots.
 const CHANGE_RANGES: Command = Command {
-    arity: Arity::AtLeast(4),
     since: "7.0.0",
     complexity: "O(N) where N is the total number of the slots between the start slot and end slot arguments.",
     arguments: &[Argument::block("range", &[Argument::integer("start-slot"), Argument::integer("end-slot")])
@@ -50,7 +46,6 @@ const CHANGE_RANGES: Command = Command {
 
 /// The facts of the subcommands about one other node.
 const OF_NODE: Command = Command {
-    arity: Arity::Exactly(3),
     flags: Flags::ADMIN.and(Flags::STALE),
     tips: NONDETERMINISTIC,
     arguments: &[Argument::string("node-id")],
@@ -59,7 +54,6 @@ const OF_NODE: Command = Command {
 
 /// The facts of the commands about reading from replicas.
 const OF_REPLICA: Command = Command {
-    arity: Arity::Exactly(1),
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
     categories: Categories::CONNECTION,
     ..SUBCOMMAND
@@ -73,7 +67,6 @@ fn disabled(_: &mut Session, _: Request<'_>, _: Reply<'_>) -> Result {
 
 const CLUSTERSCAN: Command = Command {
     name: "clusterscan",
-    arity: Arity::AtLeast(2),
     flags: Flags::NONE,
     keys: &[KeySpec::first(KeyFlags::NOT_KEY)],
     categories: Categories::KEYSPACE,
@@ -99,7 +92,6 @@ fn scan_disabled(_: &Transaction<'_>, _: Request<'_>, _: Reply<'_>) -> Result {
 
 const CLUSTER: Command = Command {
     name: "cluster",
-    arity: Arity::AtLeast(2),
     flags: Flags::NONE,
     summary: "Manages a cluster. The server is not part of one: all subcommands but KEYSLOT fail.",
     complexity: "Depends on subcommand.",
@@ -147,7 +139,6 @@ const CLUSTER_ADDSLOTSRANGE: Command = Command {
 
 const CLUSTER_BUMPEPOCH: Command = Command {
     name: "cluster|bumpepoch",
-    arity: Arity::Exactly(2),
     summary: "Increments the configuration epoch of the cluster.",
     tips: NONDETERMINISTIC,
     ..CHANGE
@@ -162,7 +153,6 @@ const CLUSTER_COUNT_FAILURE_REPORTS: Command = Command {
 
 const CLUSTER_COUNTKEYSINSLOT: Command = Command {
     name: "cluster|countkeysinslot",
-    arity: Arity::Exactly(3),
     summary: "Returns the number of keys in a slot.",
     arguments: &[Argument::integer("slot")],
     ..SUBCOMMAND
@@ -179,7 +169,6 @@ const CLUSTER_DELSLOTSRANGE: Command = Command {
 
 const CLUSTER_FAILOVER: Command = Command {
     name: "cluster|failover",
-    arity: Arity::AtLeast(2),
     summary: "Makes a replica the primary.",
     arguments: &[Argument::one_of(
         "options",
@@ -189,16 +178,11 @@ const CLUSTER_FAILOVER: Command = Command {
     ..CHANGE
 };
 
-const CLUSTER_FLUSHSLOTS: Command = Command {
-    name: "cluster|flushslots",
-    arity: Arity::Exactly(2),
-    summary: "Removes all slots from this node.",
-    ..CHANGE
-};
+const CLUSTER_FLUSHSLOTS: Command =
+    Command { name: "cluster|flushslots", summary: "Removes all slots from this node.", ..CHANGE };
 
 const CLUSTER_FORGET: Command = Command {
     name: "cluster|forget",
-    arity: Arity::Exactly(3),
     summary: "Removes a node from the cluster.",
     arguments: &[Argument::string("node-id")],
     ..CHANGE
@@ -206,7 +190,6 @@ const CLUSTER_FORGET: Command = Command {
 
 const CLUSTER_GETKEYSINSLOT: Command = Command {
     name: "cluster|getkeysinslot",
-    arity: Arity::Exactly(4),
     summary: "Returns keys of a slot.",
     complexity: "O(N) where N is the number of requested keys",
     tips: NONDETERMINISTIC,
@@ -216,7 +199,6 @@ const CLUSTER_GETKEYSINSLOT: Command = Command {
 
 const CLUSTER_HELP: Command = Command {
     name: "cluster|help",
-    arity: Arity::Exactly(2),
     flags: Flags::LOADING.and(Flags::STALE),
     summary: "Lists the subcommands.",
     since: "5.0.0",
@@ -225,7 +207,6 @@ const CLUSTER_HELP: Command = Command {
 
 const CLUSTER_INFO: Command = Command {
     name: "cluster|info",
-    arity: Arity::Exactly(2),
     summary: "Returns the state of the cluster.",
     tips: NONDETERMINISTIC,
     example: &[("CLUSTER INFO", "(error) ERR This instance has cluster support disabled")],
@@ -234,7 +215,6 @@ const CLUSTER_INFO: Command = Command {
 
 const CLUSTER_KEYSLOT: Command = Command {
     name: "cluster|keyslot",
-    arity: Arity::Exactly(3),
     summary: "Returns the slot of a key.",
     complexity: "O(N) where N is the number of bytes in the key",
     arguments: &[Argument::string("key")],
@@ -264,7 +244,6 @@ fn slot_of(key: &[u8]) -> u16 {
 
 const CLUSTER_LINKS: Command = Command {
     name: "cluster|links",
-    arity: Arity::Exactly(2),
     summary: "Lists the connections to other nodes.",
     since: "7.0.0",
     complexity: "O(N) where N is the total number of Cluster nodes",
@@ -274,7 +253,6 @@ const CLUSTER_LINKS: Command = Command {
 
 const CLUSTER_MEET: Command = Command {
     name: "cluster|meet",
-    arity: Arity::AtLeast(4),
     summary: "Adds a node to the cluster.",
     arguments: &[
         Argument::string("ip"),
@@ -284,16 +262,11 @@ const CLUSTER_MEET: Command = Command {
     ..CHANGE
 };
 
-const CLUSTER_MYID: Command = Command {
-    name: "cluster|myid",
-    arity: Arity::Exactly(2),
-    summary: "Returns the ID of this node.",
-    ..SUBCOMMAND
-};
+const CLUSTER_MYID: Command =
+    Command { name: "cluster|myid", summary: "Returns the ID of this node.", ..SUBCOMMAND };
 
 const CLUSTER_NODES: Command = Command {
     name: "cluster|nodes",
-    arity: Arity::Exactly(2),
     summary: "Lists the nodes of the cluster.",
     complexity: "O(N) where N is the total number of Cluster nodes",
     tips: NONDETERMINISTIC,
@@ -310,7 +283,6 @@ const CLUSTER_REPLICAS: Command = Command {
 
 const CLUSTER_REPLICATE: Command = Command {
     name: "cluster|replicate",
-    arity: Arity::Exactly(3),
     summary: "Makes this node a replica of another.",
     arguments: &[Argument::string("node-id")],
     ..CHANGE
@@ -318,7 +290,6 @@ const CLUSTER_REPLICATE: Command = Command {
 
 const CLUSTER_RESET: Command = Command {
     name: "cluster|reset",
-    arity: Arity::AtLeast(2),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT.and(Flags::STALE)),
     summary: "Removes this node from the cluster.",
     complexity: "O(N) where N is the number of known nodes. The command may execute a FLUSHALL as a side effect.",
@@ -330,16 +301,11 @@ const CLUSTER_RESET: Command = Command {
     ..SUBCOMMAND
 };
 
-const CLUSTER_SAVECONFIG: Command = Command {
-    name: "cluster|saveconfig",
-    arity: Arity::Exactly(2),
-    summary: "Saves the cluster configuration to disk.",
-    ..CHANGE
-};
+const CLUSTER_SAVECONFIG: Command =
+    Command { name: "cluster|saveconfig", summary: "Saves the cluster configuration to disk.", ..CHANGE };
 
 const CLUSTER_SET_CONFIG_EPOCH: Command = Command {
     name: "cluster|set-config-epoch",
-    arity: Arity::Exactly(3),
     summary: "Sets the configuration epoch of this node.",
     arguments: &[Argument::integer("config-epoch")],
     ..CHANGE
@@ -347,7 +313,6 @@ const CLUSTER_SET_CONFIG_EPOCH: Command = Command {
 
 const CLUSTER_SETSLOT: Command = Command {
     name: "cluster|setslot",
-    arity: Arity::AtLeast(4),
     summary: "Assigns a slot to a node.",
     arguments: &[
         Argument::integer("slot"),
@@ -366,7 +331,6 @@ const CLUSTER_SETSLOT: Command = Command {
 
 const CLUSTER_SHARDS: Command = Command {
     name: "cluster|shards",
-    arity: Arity::Exactly(2),
     flags: Flags::LOADING.and(Flags::STALE),
     summary: "Lists the shards of the cluster.",
     since: "7.0.0",
@@ -385,7 +349,6 @@ const CLUSTER_SLAVES: Command = Command {
 
 const CLUSTER_SLOTS: Command = Command {
     name: "cluster|slots",
-    arity: Arity::Exactly(2),
     flags: Flags::LOADING.and(Flags::STALE),
     summary: "Lists the slots with their nodes.",
     complexity: "O(N) where N is the total number of Cluster nodes",
@@ -396,7 +359,6 @@ const CLUSTER_SLOTS: Command = Command {
 
 const ASKING: Command = Command {
     name: "asking",
-    arity: Arity::Exactly(1),
     flags: Flags::FAST,
     categories: Categories::CONNECTION,
     summary: "Allows the next command to use a slot that is being moved to this node.",

@@ -17,7 +17,7 @@ use crate::values::Encoding;
 use super::args::is_word;
 use super::error::Error;
 use super::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, ArgumentKind, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 
 pub(super) const COMMANDS: &[Command] = &[PFADD, PFCOUNT, PFDEBUG, PFMERGE, PFSELFTEST];
@@ -42,7 +42,6 @@ const HYPERLOGLOG: Command =
 
 const PFADD: Command = Command {
     name: "pfadd",
-    arity: Arity::AtLeast(2),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
     summary: "Adds elements to a HyperLogLog, creating it if it is absent.",
@@ -137,7 +136,6 @@ fn put(tx: &mut Transaction<'_>, key: &[u8], value: &mut [u8]) {
 
 const PFCOUNT: Command = Command {
     name: "pfcount",
-    arity: Arity::AtLeast(2),
     flags: Flags::READONLY,
     // It keeps the count in the value.
     keys: &[KeySpec::every(1, KeyFlags::RW.and(KeyFlags::ACCESS))
@@ -193,7 +191,6 @@ fn merged<'k>(tx: &Transaction<'_>, keys: impl Iterator<Item = &'k [u8]>) -> Res
 
 const PFMERGE: Command = Command {
     name: "pfmerge",
-    arity: Arity::AtLeast(2),
     flags: Flags::DENYOOM,
     keys: &[
         KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::INSERT)),
@@ -232,7 +229,6 @@ fn pfmerge(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 
 const PFDEBUG: Command = Command {
     name: "pfdebug",
-    arity: Arity::Exactly(3),
     flags: Flags::DENYOOM.and(Flags::ADMIN),
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::ACCESS))],
     summary: "Inspects the internals of a HyperLogLog, or converts it to the dense encoding.",
@@ -313,7 +309,6 @@ fn make_dense(tx: &mut Transaction<'_>, key: &[u8], form: Form, value: Vec<u8>) 
 
 const PFSELFTEST: Command = Command {
     name: "pfselftest",
-    arity: Arity::Exactly(1),
     flags: Flags::ADMIN,
     summary: "Checks that both HyperLogLog encodings count alike and accurately.",
     since: "2.8.9",

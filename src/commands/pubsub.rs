@@ -12,8 +12,7 @@ use crate::session::{Replies, Session};
 use super::error::Error;
 use super::execution::permission::check_channels;
 use super::facts::{
-    Argument, Arity, Categories, Channels, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
-    Traits,
+    Argument, Categories, Channels, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Traits,
 };
 
 pub(super) const COMMANDS: &[Command] =
@@ -32,7 +31,6 @@ const SUBSCRIBES: Flags = CHANNEL.flags.and(Flags::DENYOOM);
 
 const SUBSCRIBE: Command = Command {
     name: "subscribe",
-    arity: Arity::AtLeast(2),
     flags: SUBSCRIBES,
     channels: Channels::ALL,
     traits: Traits::LISTENING,
@@ -51,7 +49,6 @@ fn subscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'
 
 const PSUBSCRIBE: Command = Command {
     name: "psubscribe",
-    arity: Arity::AtLeast(2),
     flags: SUBSCRIBES,
     channels: Channels::PATTERNS,
     traits: Traits::LISTENING,
@@ -73,7 +70,6 @@ fn psubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<
 
 const SSUBSCRIBE: Command = Command {
     name: "ssubscribe",
-    arity: Arity::AtLeast(2),
     flags: SUBSCRIBES,
     keys: &[KeySpec::every(1, KeyFlags::NOT_KEY)],
     channels: Channels::ALL,
@@ -145,7 +141,6 @@ fn write_change(verb: &str, name: Option<&[u8]>, left: usize, reply: Reply<'_>) 
 
 const UNSUBSCRIBE: Command = Command {
     name: "unsubscribe",
-    arity: Arity::AtLeast(1),
     traits: Traits::LISTENING,
     summary: "Unsubscribes from channels, or from all of them.",
     since: "2.0.0",
@@ -162,7 +157,6 @@ fn unsubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply
 
 const PUNSUBSCRIBE: Command = Command {
     name: "punsubscribe",
-    arity: Arity::AtLeast(1),
     traits: Traits::LISTENING,
     summary: "Unsubscribes from patterns, or from all of them.",
     since: "2.0.0",
@@ -179,7 +173,6 @@ fn punsubscribe(context: &mut Context<'_, '_>, request: Request<'_>, reply: Repl
 
 const SUNSUBSCRIBE: Command = Command {
     name: "sunsubscribe",
-    arity: Arity::AtLeast(1),
     keys: &[KeySpec::every(1, KeyFlags::NOT_KEY)],
     traits: Traits::LISTENING,
     summary: "Unsubscribes from sharded channels, or from all of them.",
@@ -222,7 +215,6 @@ fn end_listening(
 
 const PUBLISH: Command = Command {
     name: "publish",
-    arity: Arity::Exactly(3),
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
     channels: Channels::FIRST,
     summary: "Sends a message to the subscribers of a channel; returns how many received it.",
@@ -241,7 +233,6 @@ fn publish(instance: &Instance, session: &mut Session, request: Request<'_>, rep
 
 const SPUBLISH: Command = Command {
     name: "spublish",
-    arity: Arity::Exactly(3),
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::NOT_KEY)],
     channels: Channels::FIRST,
@@ -261,7 +252,6 @@ fn spublish(instance: &Instance, session: &mut Session, request: Request<'_>, re
 
 const PUBSUB: Command = Command {
     name: "pubsub",
-    arity: Arity::AtLeast(2),
     group: Group::PUBSUB,
     summary: "Inspects channels and subscriptions.",
     since: "2.8.0",
@@ -280,7 +270,6 @@ const PUBSUB: Command = Command {
 
 const PUBSUB_CHANNELS: Command = Command {
     name: "pubsub|channels",
-    arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
     summary: "Lists the channels that have subscribers, optionally only names that match a pattern.",
     since: "2.8.0",
@@ -298,7 +287,6 @@ fn channels(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
 
 const PUBSUB_SHARDCHANNELS: Command = Command {
     name: "pubsub|shardchannels",
-    arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
     summary: "Lists the sharded channels that have subscribers, optionally only those matching a pattern.",
     since: "7.0.0",
@@ -326,7 +314,6 @@ fn list_channels(
 
 const PUBSUB_NUMSUB: Command = Command {
     name: "pubsub|numsub",
-    arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
     summary: "Returns the number of subscribers of each given channel.",
     since: "2.8.0",
@@ -343,7 +330,6 @@ fn listeners(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'
 
 const PUBSUB_SHARDNUMSUB: Command = Command {
     name: "pubsub|shardnumsub",
-    arity: Arity::AtLeast(2),
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
     summary: "Returns the number of subscribers of each given sharded channel.",
     since: "7.0.0",
@@ -374,7 +360,6 @@ fn count_listeners(
 
 const PUBSUB_NUMPAT: Command = Command {
     name: "pubsub|numpat",
-    arity: Arity::Exactly(2),
     flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE),
     summary: "Returns the number of patterns that have subscribers.",
     since: "2.8.0",

@@ -11,8 +11,8 @@ use super::error::Error;
 use super::execution::run::call;
 use super::facts::lookup::{Registered, queued_command};
 use super::facts::{
-    Argument, Arity, Categories, Command, Concern, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
-    Scope, Traits,
+    Argument, Categories, Command, Concern, Context, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
+    Traits,
 };
 
 pub(super) const COMMANDS: &[Command] = &[DISCARD, EXEC, MULTI, UNWATCH, WATCH];
@@ -23,7 +23,6 @@ const TRANSACTION: Command =
 
 const MULTI: Command = Command {
     name: "multi",
-    arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
     traits: Traits::AT_ONCE,
     summary: "Starts a transaction: later commands are queued until EXEC runs them.",
@@ -101,7 +100,6 @@ fn end(instance: &Instance, session: &mut Session) {
 
 const EXEC: Command = Command {
     name: "exec",
-    arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::SKIP_SLOWLOG),
     scope: Scope::Queue,
     traits: Traits::AT_ONCE,
@@ -141,7 +139,6 @@ fn exec(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
 
 const DISCARD: Command = Command {
     name: "discard",
-    arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
     traits: Traits::AT_ONCE,
     summary: "Ends the transaction: drops its queued commands and stops watching keys.",
@@ -173,7 +170,6 @@ const WATCHED_AT_ONCE_MAX: usize = 1000;
 
 const WATCH: Command = Command {
     name: "watch",
-    arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
     keys: &[KeySpec::every(1, KeyFlags::RO)],
     traits: Traits::AT_ONCE,
@@ -210,7 +206,6 @@ fn watch(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
 
 const UNWATCH: Command = Command {
     name: "unwatch",
-    arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY),
     summary: "Stops watching all keys.",
     since: "2.2.0",

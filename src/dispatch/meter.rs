@@ -46,7 +46,7 @@ pub struct Meter<'a> {
 }
 
 impl Meter<'_> {
-    /// Begins a batch. The caller calls [`look`](Self::look) before the first request.
+    /// Begins a batch. The caller calls [`reload`](Self::reload) before the first request.
     #[inline(always)]
     pub fn new(instance: &Instance) -> Meter<'_> {
         instance.stir();
@@ -63,8 +63,8 @@ impl Meter<'_> {
         }
     }
 
-    /// Looks at all the special states. The caller calls it after everything that may have changed one.
-    pub fn look(&mut self, session: &Session) {
+    /// Loads all the special states anew. The caller calls it after everything that may have changed one.
+    pub fn reload(&mut self, session: &Session) {
         let instance = self.instance;
         self.took_long = false;
         self.limit_bytes = match instance.config.maxmemory.size() {

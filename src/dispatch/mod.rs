@@ -138,7 +138,7 @@ pub fn execute(
         session.ahead.answered();
     }
     if !plan.changes_no_state() || !meter.is_still_plain() {
-        meter.look(session);
+        meter.reload(session);
     }
     !session.is_closing && session.wait.is_none()
 }
@@ -543,7 +543,7 @@ pub(crate) fn set_off<'r>(
     let seat = session.pending.as_ref().and_then(|pending| pending.seat_for_others());
     if let Some(seat) = seat.filter(|_| session.ahead.is_empty()) {
         let was_delayed = std::mem::take(&mut session.was_delayed);
-        meter.look(session);
+        meter.reload(session);
         if meter.is_plain() && session.user.is_unrestricted() {
             let (began, mut reply_bytes) = (Instant::now(), 0);
             for request in requests.take(AHEAD_MAX) {
@@ -666,7 +666,7 @@ mod tests {
     fn say(instance: &Instance, session: &mut Session, lines: &[&str]) -> String {
         let (mut meter, mut out) = (Meter::new(instance), Vec::new());
         for line in lines {
-            meter.look(session);
+            meter.reload(session);
             say_one(instance, session, line, &mut meter, &mut out);
         }
         meter.finish(session);
@@ -708,7 +708,7 @@ mod tests {
     fn what_others_have_done_during_a_long_command_concerns_the_next_one() {
         let (instance, mut session, _registration) = server();
         let (mut meter, mut out) = (Meter::new(&instance), Vec::new());
-        meter.look(&session);
+        meter.reload(&session);
         instance.clients.pause.begin(Instant::now() + Duration::from_secs(60), Paused::Writes);
         for line in ["EVAL 'for i = 1, 5000000 do end return 1' 0", "SET k v"] {
             say_one(&instance, &mut session, line, &mut meter, &mut out);

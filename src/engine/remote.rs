@@ -29,7 +29,6 @@ use crate::scripting::NotYet;
 use crate::session::{AttemptResult, Contention, Draw, Drawn, Outbox, Pending, Session};
 use crate::values::ABSENT_KIND;
 
-/// Commands that need the rows themselves.
 /// The most runs of a request that the store has not done. After that, its client gets TRYAGAIN.
 const TRIES_MAX: u32 = 100;
 /// How often it runs before it has joined a batch, while others change the rows.

@@ -217,7 +217,7 @@ impl Instance {
         let (job, cut) = {
             let _turn = self.scripting.wait_for_turn().ok_or("a script runs")?;
             let mut tx = self.keyspace.begin_all(0).map_err(|Busy| "a script runs")?;
-            let plan = self.plan(Purpose::Base, Destination::File(target.clone()), is_rdb, true);
+            let plan = self.snapshot_plan(Purpose::Base, Destination::File(target.clone()), is_rdb, true);
             let job = self
                 .persistence
                 .begin_snapshot(&mut tx.as_mut(), plan)

@@ -80,7 +80,7 @@ impl Instance {
             NotSaved::Failed
         };
         let file = Arc::new(nameless(&self.config.directory()).map_err(failed)?);
-        let plan = self.plan(Purpose::Export, Destination::Nameless(Arc::clone(&file)), true, true);
+        let plan = self.snapshot_plan(Purpose::Export, Destination::Nameless(Arc::clone(&file)), true, true);
         let job = {
             let mut tx = self.keyspace.begin_all(0).map_err(|Busy| NotSaved::Busy)?;
             self.persistence.begin_snapshot(&mut tx.as_mut(), plan).ok_or(NotSaved::InProgress)?

@@ -36,15 +36,19 @@ impl Instance {
         tx: &mut Everything<&mut Transaction<'_>>,
         is_in_background: bool,
     ) -> Option<Job> {
-        let plan =
-            self.plan(Purpose::Snapshot, Destination::File(self.snapshot_target()), true, is_in_background);
+        let plan = self.snapshot_plan(
+            Purpose::Snapshot,
+            Destination::File(self.snapshot_target()),
+            true,
+            is_in_background,
+        );
         let job = self.persistence.begin_snapshot(tx, plan)?;
         self.warn_of_turned_clock("snapshot");
         Some(job)
     }
 
     /// How to write the data and the libraries of functions as they are now.
-    pub(super) fn plan(
+    pub(super) fn snapshot_plan(
         &self,
         purpose: Purpose,
         destination: Destination,

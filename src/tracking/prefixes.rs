@@ -32,8 +32,8 @@ pub(super) fn check_overlap(old: Option<&BTreeSet<Box<[u8]>>>, new: &[&[u8]]) ->
     Ok(())
 }
 
-/// One of several prefixes, none of which begins with another, that begins with this one or with which this
-/// one begins: only its neighbours in their order can.
+/// The prefix in a set that overlaps with this one: one of the two begins with the other. No two prefixes of
+/// the set overlap, so only the neighbours of this one in their order can.
 fn overlapping<'p>(prefixes: &'p BTreeSet<Box<[u8]>>, prefix: &[u8]) -> Option<&'p [u8]> {
     // A client that listens to everything may have had other prefixes before.
     let all = || prefixes.get(&b""[..]);

@@ -342,7 +342,7 @@ fn nothing_about_a_command_was_forgotten() {
         assert!(!needs_subcommands || !command.subcommands.is_empty(), "{name} does nothing");
         let needs_none = command.flags.contains(Flags::NO_MANDATORY_KEYS);
         for (number, spec) in command.keys.iter().enumerate() {
-            let shortest = command.arity.number().unsigned_abs() as usize;
+            let shortest = command.arity().number().unsigned_abs() as usize;
             let has_key = spec.positions_among(shortest, 1).next().is_some();
             let is_searched = !spec.is_of_keys() || spec.search.is_some();
             // PFMERGE needs a target, and no source.

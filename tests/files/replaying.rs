@@ -394,7 +394,7 @@ fn loaded(test: &str, requests: &[Vec<u8>]) -> (Folder, Server) {
 /// A request of a command, with as many arguments as it needs.
 fn shortest(command: &Command) -> Vec<u8> {
     let name = command.name.split('|').map(str::to_uppercase);
-    let arguments = usize::try_from(command.arity.number().abs()).unwrap();
+    let arguments = usize::try_from(command.arity().number().abs()).unwrap();
     request(name.chain(std::iter::repeat("k".to_owned())).take(arguments).collect::<Vec<_>>())
 }
 

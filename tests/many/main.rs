@@ -141,7 +141,7 @@ impl Client {
         let request = request.request().expect("a request");
         let reply = instance.charged(|| {
             let (mut meter, mut out) = (Meter::new(instance), Vec::new());
-            meter.look(session);
+            meter.reload(session);
             let plan = Plan::new(&instance.keyspace, &mut Finder::new(&instance.names), request);
             execute(instance, session, &request, &plan, &mut meter, &mut out);
             meter.finish(session);

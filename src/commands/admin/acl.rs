@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis_protocol::resp3::types::OwnedFrame;
 
 use crate::acl::log::{Entry, Reason};
-use crate::acl::{Attempt, Catalog, Categories, Denial, Grants, Refused, Selector, User};
+use crate::acl::{Catalog, Categories, Deed, Denial, Grants, Refused, Selector, User};
 use crate::clients::Leaving;
 use crate::pubsub::ChannelKind;
 use crate::resp::number::parse_integer;
@@ -16,7 +16,7 @@ use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
 use crate::commands::execution::permission::{self, judge, object_of};
 use crate::commands::facts::lookup::{Registered, find, resolve};
-use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Secrets};
+use crate::commands::facts::{Argument, Command, Context, Flags, Group, Result, Run, Secrets};
 use crate::commands::{reads_much, unsupported};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[ACL];
@@ -30,7 +30,6 @@ const SERVER: Command = Command {
 
 const ACL: Command = Command {
     name: "acl",
-    arity: Arity::AtLeast(2),
     group: Group::SERVER,
     summary: "Manages users and their permissions.",
     since: "6.0.0",
@@ -56,7 +55,6 @@ const ACL: Command = Command {
 
 const ACL_SETUSER: Command = Command {
     name: "acl|setuser",
-    arity: Arity::AtLeast(3),
     summary: "Creates or changes a user by rules; if one rule is wrong, none is applied.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of rules provided.",
@@ -111,7 +109,6 @@ fn close_listeners(context: &mut Context<'_, '_>) {
 
 const ACL_DELUSER: Command = Command {
     name: "acl|deluser",
-    arity: Arity::AtLeast(3),
     summary: "Deletes users and closes their connections.",
     since: "6.0.0",
     complexity: "O(1) amortized time considering the typical user.",
@@ -154,7 +151,6 @@ fn close_clients(context: &mut Context<'_, '_>, removed: &[Arc<User>]) {
 
 const ACL_GETUSER: Command = Command {
     name: "acl|getuser",
-    arity: Arity::Exactly(3),
     summary: "Returns the rules of a user.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
@@ -191,7 +187,6 @@ fn describe_selector(selector: &Selector) -> [(&'static str, OwnedFrame); 3] {
 
 const ACL_LIST: Command = Command {
     name: "acl|list",
-    arity: Arity::Exactly(2),
     summary: "Lists all users with their rules.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
@@ -207,7 +202,6 @@ fn list(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
 
 const ACL_USERS: Command = Command {
     name: "acl|users",
-    arity: Arity::Exactly(2),
     summary: "Lists the names of all users.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
@@ -222,7 +216,6 @@ fn users(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
 
 const ACL_WHOAMI: Command = Command {
     name: "acl|whoami",
-    arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     summary: "Returns the user name of this connection.",
     since: "6.0.0",
@@ -238,7 +231,6 @@ fn whoami(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
 
 const ACL_CAT: Command = Command {
     name: "acl|cat",
-    arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     summary: "Lists the ACL categories, or the commands in one.",
     since: "6.0.0",
@@ -266,7 +258,6 @@ fn cat(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
 
 const ACL_GENPASS: Command = Command {
     name: "acl|genpass",
-    arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     summary: "Returns a secure random password in hexadecimal: 256 bits, or as many as requested.",
     since: "6.0.0",
@@ -301,7 +292,6 @@ fn generate_password(_: &mut Session, request: Request<'_>, reply: Reply<'_>) ->
 
 const ACL_LOG: Command = Command {
     name: "acl|log",
-    arity: Arity::AtLeast(2),
     summary: "Lists recent denials by the ACL: ten, or a given number; RESET removes them.",
     since: "6.0.0",
     complexity: "O(N) with N being the number of entries shown.",
@@ -351,7 +341,6 @@ fn describe_entry(entry: &Entry, now_ms: u64) -> OwnedFrame {
 
 const ACL_DRYRUN: Command = Command {
     name: "acl|dryrun",
-    arity: Arity::AtLeast(4),
     summary: "Checks whether a user may run a command, without running it.",
     since: "7.0.0",
     complexity: "O(1).",
@@ -397,7 +386,7 @@ type Denied<'a> = Option<(Reason, &'a [u8])>;
 
 fn dry_run_command<'a>(grants: &Grants, registered: &Registered, request: Request<'a>) -> Result<Denied<'a>> {
     let command = registered.command;
-    if !command.arity.allows(request.len()) {
+    if !command.arity().allows(request.len()) {
         return Err(Error::wrong_arity(command.name));
     }
     let denial = judge(grants, registered, request).err();
@@ -412,7 +401,7 @@ fn dry_run_absent<'a>(grants: &Grants, catalog: &Catalog, request: Request<'a>) 
         return Err(Error::wrong_arity(absent.name));
     }
     let keys = absent.keys_of(request);
-    let denial = grants.check(&Attempt {
+    let denial = grants.check(&Deed {
         command: catalog.find(absent.name.as_bytes()),
         first_argument: request.get(1),
         keys: keys.iter().copied(),
@@ -428,7 +417,6 @@ fn dry_run_absent<'a>(grants: &Grants, catalog: &Catalog, request: Request<'a>) 
 
 const ACL_LOAD: Command = Command {
     name: "acl|load",
-    arity: Arity::Exactly(2),
     summary: "Reloads all users from the ACL file; if the file has an error, no user is changed.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
@@ -453,7 +441,6 @@ const NO_FILE: Error = Error::fixed(
 
 const ACL_SAVE: Command = Command {
     name: "acl|save",
-    arity: Arity::Exactly(2),
     summary: "Saves the current users to the ACL file.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",

@@ -14,14 +14,13 @@ use crate::resp::{Reply, Request, tree};
 
 use crate::commands::error::Error;
 use crate::commands::execution::permission::is_enabled;
-use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope, Secrets};
+use crate::commands::facts::{Argument, Command, Context, Flags, Group, Result, Run, Scope, Secrets};
 use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[CONFIG];
 
 const CONFIG: Command = Command {
     name: "config",
-    arity: Arity::AtLeast(2),
     group: Group::SERVER,
     summary: "Reads and changes configuration parameters.",
     since: "2.0.0",
@@ -32,7 +31,6 @@ const CONFIG: Command = Command {
 
 const CONFIG_GET: Command = Command {
     name: "config|get",
-    arity: Arity::AtLeast(3),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::SERVER,
     summary: "Returns the parameters whose names match any of the patterns, with their values.",
@@ -85,7 +83,6 @@ fn shown(parameter: &Parameter, config: &Config) -> Vec<u8> {
 
 const CONFIG_SET: Command = Command {
     name: "config|set",
-    arity: Arity::AtLeast(4),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::SERVER,
     summary: "Sets parameters; if one value is invalid, none is changed.",
@@ -261,7 +258,6 @@ fn refuse(name: &str, why: &str) -> Error {
 
 const CONFIG_RESETSTAT: Command = Command {
     name: "config|resetstat",
-    arity: Arity::Exactly(2),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     scope: Scope::Everything,
     group: Group::SERVER,
@@ -289,7 +285,6 @@ fn reset_statistics(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<
 
 const CONFIG_REWRITE: Command = Command {
     name: "config|rewrite",
-    arity: Arity::Exactly(2),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::SERVER,
     summary: "Saves the current parameters to the configuration file that the server was started with.",

@@ -20,7 +20,6 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[HOTKEYS];
 
 const HOTKEYS: Command = Command {
     name: "hotkeys",
-    arity: Arity::AtLeast(2),
     group: Group::SERVER,
     summary: "Measures which keys use the most processor time or network traffic.",
     subcommands: &[GET, HELP, RESET, START, STOP],
@@ -32,7 +31,7 @@ const HOTKEYS: Command = Command {
 
 const START: Command = Command {
     name: "hotkeys|start",
-    arity: Arity::AtLeast(2),
+    arity: Some(Arity::AtLeast(2)),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT),
     group: Group::SERVER,
     summary: "Starts a measurement.",
@@ -130,7 +129,6 @@ fn start(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
 
 const STOP: Command = Command {
     name: "hotkeys|stop",
-    arity: Arity::Exactly(2),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT),
     group: Group::SERVER,
     summary: "Stops the measurement and keeps its results.",

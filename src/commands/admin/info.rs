@@ -25,9 +25,7 @@ use crate::statistics::commands::CommandTotals;
 use super::memory::MemoryUse;
 use crate::commands::args::is_word;
 use crate::commands::facts::lookup::registered;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope,
-};
+use crate::commands::facts::{Argument, Categories, Command, Context, Flags, Group, Result, Run, Scope};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[INFO];
 
@@ -92,7 +90,6 @@ pub(crate) struct Field {
 
 const INFO: Command = Command {
     name: "info",
-    arity: Arity::AtLeast(1),
     flags: Flags::LOADING.and(Flags::STALE),
     scope: Scope::Walk,
     categories: Categories::DANGEROUS,

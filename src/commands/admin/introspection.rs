@@ -27,7 +27,7 @@ const SERVER: Command = Command {
 
 const COMMAND: Command = Command {
     name: "command",
-    arity: Arity::AtLeast(1),
+    arity: Some(Arity::AtLeast(1)),
     summary: "Returns details of all commands, as COMMAND INFO does.",
     since: "2.8.13",
     complexity: "O(N) where N is the total number of Redis commands",
@@ -52,7 +52,6 @@ fn command(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> R
 
 const COMMAND_COUNT: Command = Command {
     name: "command|count",
-    arity: Arity::Exactly(2),
     summary: "Returns the number of commands.",
     since: "2.8.13",
     complexity: "O(1)",
@@ -66,7 +65,6 @@ fn count(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
 
 const COMMAND_INFO: Command = Command {
     name: "command|info",
-    arity: Arity::AtLeast(2),
     summary: "Returns the arity, flags, keys and ACL categories of some or all commands.",
     since: "2.8.13",
     complexity: "O(N) where N is the number of commands to look up",
@@ -93,7 +91,7 @@ fn write_info(command: &'static Command, reply: Reply<'_>) -> Sent {
     let (first, last, step) = key_range(command).unwrap_or_default();
     reply.array_of(0..10, |fact, reply| match fact {
         0 => reply.bulk(command.name.as_bytes()),
-        1 => reply.integer(command.arity.number()),
+        1 => reply.integer(command.arity().number()),
         2 => reply.tree(&tree::set_of_simple(command.flag_names())),
         3 => reply.integer(first),
         4 => reply.integer(last),
@@ -155,7 +153,6 @@ fn describe_keys(spec: &KeySpec) -> OwnedFrame {
 
 const COMMAND_DOCS: Command = Command {
     name: "command|docs",
-    arity: Arity::AtLeast(2),
     summary: "Returns the documentation of some or all commands: purpose, version and arguments.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of commands to look up",
@@ -235,7 +232,6 @@ fn describe_argument(argument: &Argument) -> OwnedFrame {
 
 const COMMAND_LIST: Command = Command {
     name: "command|list",
-    arity: Arity::AtLeast(2),
     summary: "Returns the names of all commands, or those that match a filter.",
     since: "7.0.0",
     complexity: "O(N) where N is the total number of Redis commands",
@@ -306,7 +302,6 @@ impl Filter<'_> {
 
 const COMMAND_GETKEYS: Command = Command {
     name: "command|getkeys",
-    arity: Arity::AtLeast(3),
     summary: "Returns the keys among the arguments of a command.",
     since: "2.8.13",
     complexity: "O(N) where N is the number of arguments to the command",
@@ -324,7 +319,6 @@ fn get_keys(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
 
 const COMMAND_GETKEYSANDFLAGS: Command = Command {
     name: "command|getkeysandflags",
-    arity: Arity::AtLeast(3),
     summary: "Returns the keys among the arguments of a command, and how it uses each.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of arguments to the command",
@@ -351,7 +345,7 @@ fn keys_of<'a>(names: &NameTable, request: Request<'a>) -> Result<Vec<(&'a [u8],
     if command.keys.is_empty() {
         return Err(Error::fixed("ERR The command has no key arguments"));
     }
-    if !command.arity.allows(request.len()) {
+    if !command.arity().allows(request.len()) {
         return Err(Error::fixed("ERR Invalid number of arguments specified for command"));
     }
     // As in Redis, a place for keys must have some, even where the command itself needs none there.

@@ -8,7 +8,7 @@ use crate::statistics::latency::History;
 use crate::commands::args::is_word;
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{Registered, find_full, registered};
-use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run};
+use crate::commands::facts::{Argument, Command, Context, Flags, Group, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[LATENCY];
 
@@ -21,7 +21,6 @@ const SERVER: Command = Command {
 
 const LATENCY: Command = Command {
     name: "latency",
-    arity: Arity::AtLeast(2),
     group: Group::SERVER,
     summary: "Inspects slow events inside the server.",
     subcommands: &[
@@ -41,7 +40,6 @@ const LATENCY: Command = Command {
 
 const LATENCY_LATEST: Command = Command {
     name: "latency|latest",
-    arity: Arity::Exactly(2),
     summary: "Lists the slow events: time and duration of the latest one, and the longest duration.",
     since: "2.8.13",
     complexity: "O(1)",
@@ -63,7 +61,6 @@ fn latency_latest(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_
 
 const LATENCY_HISTORY: Command = Command {
     name: "latency|history",
-    arity: Arity::Exactly(3),
     summary: "Lists when an event was slow, and how many milliseconds it took.",
     since: "2.8.13",
     complexity: "O(1)",
@@ -85,7 +82,6 @@ fn latency_history(context: &mut Context<'_, '_>, request: Request<'_>, reply: R
 
 const LATENCY_RESET: Command = Command {
     name: "latency|reset",
-    arity: Arity::AtLeast(2),
     summary: "Removes the records of some or all events; returns how many events had any.",
     since: "2.8.13",
     complexity: "O(1)",
@@ -103,7 +99,6 @@ fn latency_reset(context: &mut Context<'_, '_>, request: Request<'_>, reply: Rep
 
 const LATENCY_HISTOGRAM: Command = Command {
     name: "latency|histogram",
-    arity: Arity::AtLeast(2),
     summary: "Returns the distribution of execution times for some or all commands, in microseconds.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of commands with latency information being retrieved.",
@@ -139,7 +134,6 @@ fn latency_histogram(context: &mut Context<'_, '_>, request: Request<'_>, reply:
 
 const LATENCY_DOCTOR: Command = Command {
     name: "latency|doctor",
-    arity: Arity::Exactly(2),
     summary: "Returns a report on slow events, with advice.",
     since: "2.8.13",
     complexity: "O(1)",
@@ -179,7 +173,6 @@ fn latency_doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_
 
 const LATENCY_GRAPH: Command = Command {
     name: "latency|graph",
-    arity: Arity::Exactly(3),
     summary: "Returns a text graph of the durations of an event.",
     since: "2.8.13",
     complexity: "O(1)",

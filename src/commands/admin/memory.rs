@@ -9,15 +9,12 @@ use crate::session::Session;
 
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Command, Context, Group, KeyFlags, KeySpec, Result, Run, Scope,
-};
+use crate::commands::facts::{Argument, Command, Context, Group, KeyFlags, KeySpec, Result, Run, Scope};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[MEMORY];
 
 const MEMORY: Command = Command {
     name: "memory",
-    arity: Arity::AtLeast(2),
     group: Group::SERVER,
     summary: "Inspects and frees memory.",
     subcommands: &[MEMORY_DOCTOR, MEMORY_HELP, MEMORY_MALLOC_STATS, MEMORY_PURGE, MEMORY_STATS, MEMORY_USAGE],
@@ -29,7 +26,6 @@ const MEMORY: Command = Command {
 
 const MEMORY_USAGE: Command = Command {
     name: "memory|usage",
-    arity: Arity::AtLeast(3),
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
     group: Group::SERVER,
     summary: "Returns the bytes of memory that a key takes, with its value and table entry.",
@@ -57,7 +53,6 @@ fn usage(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result
 
 const MEMORY_STATS: Command = Command {
     name: "memory|stats",
-    arity: Arity::Exactly(2),
     scope: Scope::Everything,
     group: Group::SERVER,
     summary: "Returns how much memory each part of the server uses.",
@@ -167,7 +162,6 @@ impl MemoryUse {
 
 const MEMORY_DOCTOR: Command = Command {
     name: "memory|doctor",
-    arity: Arity::Exactly(2),
     scope: Scope::Everything,
     group: Group::SERVER,
     summary: "Returns a report on memory problems, with advice.",
@@ -213,7 +207,6 @@ fn doctor(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Re
 
 const MEMORY_PURGE: Command = Command {
     name: "memory|purge",
-    arity: Arity::Exactly(2),
     group: Group::SERVER,
     summary: "Returns free memory to the operating system.",
     since: "4.0.0",
@@ -231,7 +224,6 @@ fn purge(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
 
 const MEMORY_MALLOC_STATS: Command = Command {
     name: "memory|malloc-stats",
-    arity: Arity::Exactly(2),
     group: Group::SERVER,
     summary: "Returns statistics of the memory allocator. Always the text that there are none.",
     since: "4.0.0",

@@ -6,13 +6,12 @@ use crate::resp::{Reply, Request};
 use crate::session::Session;
 
 use crate::commands::error::Error;
-use crate::commands::facts::{Argument, Arity, Command, Flags, Group, Result, Run};
+use crate::commands::facts::{Argument, Command, Flags, Group, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[MODULE];
 
 const MODULE: Command = Command {
     name: "module",
-    arity: Arity::AtLeast(2),
     group: Group::SERVER,
     summary: "Manages modules. The server has none and loads none.",
     since: "4.0.0",
@@ -24,7 +23,6 @@ const MODULE: Command = Command {
 
 const MODULE_LIST: Command = Command {
     name: "module|list",
-    arity: Arity::Exactly(2),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT),
     group: Group::SERVER,
     summary: "Lists the loaded modules: always none.",
@@ -60,7 +58,6 @@ fn refuse(_: &mut Session, _: Request<'_>, _: Reply<'_>) -> Result {
 
 const MODULE_LOAD: Command = Command {
     name: "module|load",
-    arity: Arity::AtLeast(3),
     summary: "Loads a module. Always fails: the server supports no modules.",
     arguments: &[Argument::string("path"), Argument::string("arg").optional().multiple()],
     ..CHANGE
@@ -68,7 +65,6 @@ const MODULE_LOAD: Command = Command {
 
 const MODULE_LOADEX: Command = Command {
     name: "module|loadex",
-    arity: Arity::AtLeast(3),
     summary: "Loads a module with options. Always fails: the server supports no modules.",
     since: "7.0.0",
     arguments: &[
@@ -85,7 +81,6 @@ const MODULE_LOADEX: Command = Command {
 
 const MODULE_UNLOAD: Command = Command {
     name: "module|unload",
-    arity: Arity::Exactly(3),
     summary: "Unloads a module. Always fails: no module is loaded.",
     arguments: &[Argument::string("name")],
     ..CHANGE

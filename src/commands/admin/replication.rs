@@ -24,7 +24,6 @@ const ADDRESS_BYTES_MAX: usize = 256;
 
 const SYNC: Command = Command {
     name: "sync",
-    arity: Arity::Exactly(1),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING).and(Flags::NO_MULTI),
     summary: "Sends a snapshot of the data and closes the connection, after REPLCONF rdb-only 1.",
     since: "1.0.0",
@@ -43,7 +42,7 @@ fn sync(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
 
 const PSYNC: Command = Command {
     name: "psync",
-    arity: Arity::AtLeast(3),
+    arity: Some(Arity::AtLeast(3)),
     summary: "Sends a snapshot of the data, with the ID of the data in front, as SYNC does.",
     since: "2.8.0",
     arguments: &[Argument::string("replicationid"), Argument::integer("offset")],
@@ -80,7 +79,7 @@ fn begin_export(session: &mut Session) -> Result<()> {
 
 const REPLCONF: Command = Command {
     name: "replconf",
-    arity: Arity::AtLeast(1),
+    arity: Some(Arity::AtLeast(1)),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY),
     summary: "Sets what a later SYNC or PSYNC of the client sends.",
     since: "3.0.0",
@@ -142,7 +141,6 @@ fn replconf(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Re
 
 const REPLICAOF: Command = Command {
     name: "replicaof",
-    arity: Arity::Exactly(3),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING).and(Flags::STALE),
     summary: "Makes the server a primary, with NO ONE: it always is one. It cannot be made a replica.",
     since: "5.0.0",

@@ -11,9 +11,7 @@ use crate::session::Wait;
 use crate::commands::args::is_word;
 use crate::commands::error::Error;
 use crate::commands::execution::admission::busy;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run, Scope,
-};
+use crate::commands::facts::{Argument, Categories, Command, Context, Flags, Group, Result, Run, Scope};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[BGREWRITEAOF, BGSAVE, LASTSAVE, SAVE, SHUTDOWN];
 
@@ -21,7 +19,6 @@ const IN_PROGRESS: Error = Error::fixed("ERR Background save already in progress
 
 const SAVE: Command = Command {
     name: "save",
-    arity: Arity::Exactly(1),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING).and(Flags::NO_MULTI),
     group: Group::SERVER,
     summary: "Saves the data to a snapshot on disk. The caller waits; other clients do not.",
@@ -47,7 +44,6 @@ fn save(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
 
 const BGSAVE: Command = Command {
     name: "bgsave",
-    arity: Arity::AtLeast(1),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING),
     scope: Scope::Everything,
     group: Group::SERVER,
@@ -87,7 +83,6 @@ fn bgsave(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>)
 
 const BGREWRITEAOF: Command = Command {
     name: "bgrewriteaof",
-    arity: Arity::Exactly(1),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING),
     group: Group::SERVER,
     summary: "Compacts the append-only file in the background.",
@@ -115,7 +110,6 @@ fn bgrewriteaof(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>)
 
 const LASTSAVE: Command = Command {
     name: "lastsave",
-    arity: Arity::Exactly(1),
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
     categories: Categories::ADMIN.and(Categories::DANGEROUS),
     group: Group::SERVER,
@@ -133,7 +127,6 @@ fn lastsave(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> 
 
 const SHUTDOWN: Command = Command {
     name: "shutdown",
-    arity: Arity::AtLeast(1),
     flags: Flags::ADMIN
         .and(Flags::NOSCRIPT)
         .and(Flags::LOADING)

@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    AllKeys, Argument, Arity, Categories, Command, Concern, Context, Flags, Group, Result, Run, Scope,
+    AllKeys, Argument, Categories, Command, Concern, Context, Flags, Group, Result, Run, Scope,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -20,7 +20,6 @@ const SERVER: Command = Command { group: Group::SERVER, ..Command::DEFAULTS };
 
 const DBSIZE: Command = Command {
     name: "dbsize",
-    arity: Arity::Exactly(1),
     flags: Flags::FAST,
     scope: Scope::Everything,
     concern: Concern::AllKeys(AllKeys::Count),
@@ -50,7 +49,6 @@ const ASYNC_OR_SYNC: Argument = Argument::one_of(
 
 const FLUSHDB: Command = Command {
     name: "flushdb",
-    arity: Arity::AtLeast(1),
     scope: Scope::Everything,
     concern: Concern::AllKeys(AllKeys::Flush),
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
@@ -75,7 +73,6 @@ fn flushdb(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 
 const FLUSHALL: Command = Command {
     name: "flushall",
-    arity: Arity::AtLeast(1),
     scope: Scope::Everything,
     concern: Concern::AllKeys(AllKeys::FlushAll),
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
@@ -110,7 +107,6 @@ fn parse_flush(request: Request<'_>) -> Result<bool> {
 
 const TIME: Command = Command {
     name: "time",
-    arity: Arity::Exactly(1),
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
     summary: "Returns the server's time: Unix seconds, and microseconds of the second.",
     since: "2.6.0",
@@ -132,7 +128,6 @@ fn time(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
 
 const ROLE: Command = Command {
     name: "role",
-    arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
     categories: Categories::ADMIN.and(Categories::DANGEROUS),
     summary: "Returns the replication role: always a primary without replicas.",
@@ -149,7 +144,6 @@ fn role(_: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
 
 const LOLWUT: Command = Command {
     name: "lolwut",
-    arity: Arity::AtLeast(1),
     flags: Flags::FAST.and(Flags::READONLY),
     categories: Categories::READ,
     summary: "Returns a small drawing and the version, for fun.",
@@ -188,7 +182,6 @@ fn padlocks() -> String {
 
 const MONITOR: Command = Command {
     name: "monitor",
-    arity: Arity::Exactly(1),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     summary: "Streams every command that the server executes to this connection.",
     since: "1.0.0",

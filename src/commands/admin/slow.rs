@@ -8,7 +8,7 @@ use crate::statistics::command_log::CommandLog;
 
 use crate::commands::args::is_word;
 use crate::commands::error::Error;
-use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run};
+use crate::commands::facts::{Argument, Command, Context, Flags, Group, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[COMMANDLOG, SLOWLOG];
 
@@ -21,7 +21,6 @@ const SERVER: Command = Command {
 
 const SLOWLOG: Command = Command {
     name: "slowlog",
-    arity: Arity::AtLeast(2),
     group: Group::SERVER,
     summary: "Manages the log of slow commands.",
     subcommands: &[SLOWLOG_GET, SLOWLOG_HELP, SLOWLOG_LEN, SLOWLOG_RESET],
@@ -33,7 +32,6 @@ const SLOWLOG: Command = Command {
 
 const SLOWLOG_GET: Command = Command {
     name: "slowlog|get",
-    arity: Arity::AtLeast(2),
     summary: "Lists slow commands, newest first: ten, a given number, or all (-1).",
     since: "2.2.12",
     complexity: "O(N) where N is the number of entries returned",
@@ -73,7 +71,6 @@ fn list(log: &CommandLog, count: &[u8], reply: Reply<'_>) -> Result {
 
 const SLOWLOG_LEN: Command = Command {
     name: "slowlog|len",
-    arity: Arity::Exactly(2),
     summary: "Returns the number of entries in the slow log.",
     since: "2.2.12",
     complexity: "O(1)",
@@ -89,7 +86,6 @@ fn slowlog_len(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) 
 
 const SLOWLOG_RESET: Command = Command {
     name: "slowlog|reset",
-    arity: Arity::Exactly(2),
     summary: "Removes all entries from the slow log.",
     since: "2.2.12",
     complexity: "O(N) where N is the number of entries in the slowlog",
@@ -108,7 +104,6 @@ const SLOWLOG_HELP: Command = Command::help("slowlog|help", "6.2.0", || &SLOWLOG
 
 const COMMANDLOG: Command = Command {
     name: "commandlog",
-    arity: Arity::AtLeast(2),
     group: Group::SERVER,
     summary: "Manages the logs of slow commands, large requests and large replies.",
     subcommands: &[COMMANDLOG_GET, COMMANDLOG_HELP, COMMANDLOG_LEN, COMMANDLOG_RESET],
@@ -140,7 +135,6 @@ fn log_of<'a>(instance: &'a Instance, word: &[u8]) -> Result<&'a CommandLog> {
 
 const COMMANDLOG_GET: Command = Command {
     name: "commandlog|get",
-    arity: Arity::Exactly(4),
     summary: "Lists the entries of one log, newest first: a given number, or all (-1).",
     since: "8.1.0",
     complexity: "O(N) where N is the number of entries returned",
@@ -160,7 +154,6 @@ fn commandlog_get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Re
 
 const COMMANDLOG_LEN: Command = Command {
     name: "commandlog|len",
-    arity: Arity::Exactly(3),
     summary: "Returns the number of entries in one log.",
     since: "8.1.0",
     complexity: "O(1)",
@@ -177,7 +170,6 @@ fn commandlog_len(context: &mut Context<'_, '_>, request: Request<'_>, reply: Re
 
 const COMMANDLOG_RESET: Command = Command {
     name: "commandlog|reset",
-    arity: Arity::Exactly(3),
     summary: "Removes all entries from one log.",
     since: "8.1.0",
     complexity: "O(N) where N is the number of entries in the commandlog",

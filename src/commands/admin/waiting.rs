@@ -11,7 +11,7 @@ use crate::session::{Session, Wait};
 
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
+use crate::commands::facts::{Argument, Categories, Command, Context, Flags, Group, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[WAIT, WAITAOF];
 
@@ -25,7 +25,6 @@ const CONNECTION: Command = Command {
 
 const WAIT: Command = Command {
     name: "wait",
-    arity: Arity::Exactly(3),
     flags: Flags::BLOCKING,
     categories: Categories::CONNECTION.and(Categories::BLOCKING),
     group: Group::GENERIC,
@@ -56,7 +55,6 @@ fn end_after(timeout_ms: u64) -> Option<Instant> {
 
 const WAITAOF: Command = Command {
     name: "waitaof",
-    arity: Arity::Exactly(4),
     flags: Flags::BLOCKING,
     categories: Categories::CONNECTION.and(Categories::BLOCKING),
     group: Group::GENERIC,
@@ -115,7 +113,6 @@ fn timeout_ms(text: &[u8]) -> Result<u64> {
 
 pub(in crate::commands) const CLIENT_PAUSE: Command = Command {
     name: "client|pause",
-    arity: Arity::AtLeast(3),
     summary: "Suspends all clients, or only their writes, for a number of milliseconds.",
     since: "3.0.0",
     complexity: "O(1)",
@@ -149,7 +146,6 @@ fn pause(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
 
 pub(in crate::commands) const CLIENT_UNPAUSE: Command = Command {
     name: "client|unpause",
-    arity: Arity::Exactly(2),
     summary: "Ends a CLIENT PAUSE before its time.",
     since: "6.2.0",
     complexity: "O(N) Where N is the number of paused clients",
@@ -165,7 +161,6 @@ fn unpause(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> R
 
 pub(in crate::commands) const CLIENT_UNBLOCK: Command = Command {
     name: "client|unblock",
-    arity: Arity::AtLeast(3),
     summary: "Unblocks a client that waits in a blocking command, with a timeout or an error.",
     since: "5.0.0",
     complexity: "O(log N) where N is the number of client connections",

@@ -9,13 +9,10 @@ use crate::types::strings::Text;
 use super::bit_offset;
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(super) const BITFIELD: Command = Command {
     name: "bitfield",
-    arity: Arity::AtLeast(2),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(
         KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE).and(KeyFlags::VARIABLE_FLAGS),
@@ -110,7 +107,6 @@ fn bitfield(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
 
 pub(super) const BITFIELD_RO: Command = Command {
     name: "bitfield_ro",
-    arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::BITMAP,

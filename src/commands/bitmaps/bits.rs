@@ -14,7 +14,7 @@ use super::{bit_offset, bitfield};
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 use crate::commands::reads_much;
 
@@ -26,7 +26,6 @@ const BITMAP: Command = Command { categories: Categories::BITMAP, group: Group::
 
 const SETBIT: Command = Command {
     name: "setbit",
-    arity: Arity::Exactly(4),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     summary: "Sets one bit of a string, extending it as needed; returns the old bit.",
@@ -72,7 +71,6 @@ fn setbit(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 
 const GETBIT: Command = Command {
     name: "getbit",
-    arity: Arity::Exactly(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns one bit of a string.",
@@ -98,7 +96,6 @@ fn getbit(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resul
 
 const BITCOUNT: Command = Command {
     name: "bitcount",
-    arity: Arity::AtLeast(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the number of 1 bits in a string or part of it.",
     since: "2.6.0",
@@ -189,7 +186,6 @@ impl Unit {
 
 const BITPOS: Command = Command {
     name: "bitpos",
-    arity: Arity::AtLeast(3),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the position of the first 1 or 0 bit in a string or part of it.",
     since: "2.8.7",
@@ -261,7 +257,6 @@ fn bitpos(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resul
 
 const BITOP: Command = Command {
     name: "bitop",
-    arity: Arity::AtLeast(4),
     flags: Flags::DENYOOM,
     keys: &[
         KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::UPDATE)),

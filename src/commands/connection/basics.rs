@@ -24,7 +24,6 @@ const CONNECTION: Command =
 
 const HELLO: Command = Command {
     name: "hello",
-    arity: Arity::AtLeast(1),
     flags: Flags::NOSCRIPT
         .and(Flags::LOADING)
         .and(Flags::STALE)
@@ -147,7 +146,6 @@ fn hello_secrets(request: Request<'_>) -> Vec<usize> {
 
 const AUTH: Command = Command {
     name: "auth",
-    arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT
         .and(Flags::LOADING)
         .and(Flags::STALE)
@@ -202,7 +200,6 @@ fn authenticate(
 
 const PING: Command = Command {
     name: "ping",
-    arity: Arity::AtLeast(1),
     flags: Flags::FAST,
     traits: Traits::LISTENING.and(Traits::HEALTH_CHECK),
     summary: "Returns PONG, or the given message, to show that the connection works.",
@@ -231,7 +228,6 @@ fn ping(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result
 
 const ECHO: Command = Command {
     name: "echo",
-    arity: Arity::Exactly(2),
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
     summary: "Returns the given message.",
     since: "1.0.0",
@@ -248,7 +244,7 @@ fn echo(_: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result {
 
 const QUIT: Command = Command {
     name: "quit",
-    arity: Arity::AtLeast(1),
+    arity: Some(Arity::AtLeast(1)),
     flags: Flags::NOSCRIPT
         .and(Flags::LOADING)
         .and(Flags::STALE)
@@ -272,7 +268,6 @@ fn quit(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
 
 const RESET: Command = Command {
     name: "reset",
-    arity: Arity::Exactly(1),
     flags: Flags::NOSCRIPT
         .and(Flags::LOADING)
         .and(Flags::STALE)
@@ -301,7 +296,6 @@ fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
 
 const SELECT: Command = Command {
     name: "select",
-    arity: Arity::Exactly(2),
     flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
     traits: Traits::LOGGED.and(Traits::PROVIDES).and(Traits::STAYS),
     summary: "Selects the database that later commands use.",

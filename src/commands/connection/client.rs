@@ -25,7 +25,6 @@ const CONNECTION: Command =
 
 const CLIENT: Command = Command {
     name: "client",
-    arity: Arity::AtLeast(2),
     traits: Traits::KEEPS_CACHING,
     group: Group::CONNECTION,
     summary: "Manages client connections.",
@@ -58,7 +57,6 @@ const CLIENT: Command = Command {
 
 const CLIENT_ID: Command = Command {
     name: "client|id",
-    arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     summary: "Returns the ID of this connection, which is never used again.",
     since: "5.0.0",
@@ -73,7 +71,6 @@ fn id(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
 
 const CLIENT_GETNAME: Command = Command {
     name: "client|getname",
-    arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     summary: "Returns the name of this connection.",
     since: "2.6.9",
@@ -90,7 +87,6 @@ fn get_name(session: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
 
 const CLIENT_SETNAME: Command = Command {
     name: "client|setname",
-    arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     summary: "Sets the name of this connection, shown by CLIENT LIST.",
     since: "2.6.9",
@@ -123,7 +119,6 @@ fn is_printable(text: &[u8]) -> bool {
 
 const CLIENT_SETINFO: Command = Command {
     name: "client|setinfo",
-    arity: Arity::Exactly(4),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     summary: "Sets the name or version of the client library of this connection.",
     since: "7.2.0",
@@ -157,7 +152,6 @@ fn set_info(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Re
 
 const CLIENT_INFO: Command = Command {
     name: "client|info",
-    arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     summary: "Returns the details of this connection.",
     since: "6.2.0",
@@ -174,7 +168,6 @@ fn info(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result
 
 const CLIENT_LIST: Command = Command {
     name: "client|list",
-    arity: Arity::AtLeast(2),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     summary: "Lists all connections, or those that match every filter.",
     since: "2.4.0",
@@ -205,7 +198,7 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
 
 const CLIENT_KILL: Command = Command {
     name: "client|kill",
-    arity: Arity::AtLeast(3),
+    arity: Some(Arity::AtLeast(3)),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     summary: "Closes the connection from an address, or those that match every filter.",
     since: "2.4.0",
@@ -260,7 +253,6 @@ const ON_OR_OFF: Argument =
 
 const CLIENT_NO_EVICT: Command = Command {
     name: "client|no-evict",
-    arity: Arity::Exactly(3),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     summary: "Protects this connection from client eviction, or ends that protection.",
     since: "7.0.0",
@@ -279,7 +271,6 @@ fn no_evict(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Re
 
 const CLIENT_NO_TOUCH: Command = Command {
     name: "client|no-touch",
-    arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     summary: "Sets whether commands on this connection count as a use of their keys.",
     since: "7.2.0",
@@ -299,7 +290,6 @@ fn no_touch(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Re
 
 const CLIENT_REPLY: Command = Command {
     name: "client|reply",
-    arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     summary: "Sets whether commands on this connection get replies: ON, OFF, or SKIP for the next one.",
     since: "3.2.0",
@@ -338,7 +328,6 @@ const CLIENT_HELP: Command = Command {
 
 const CLIENT_CAPA: Command = Command {
     name: "client|capa",
-    arity: Arity::AtLeast(3),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY),
     summary: "Declares capabilities of the client. Only filters use them: there are no redirects.",
     since: "8.0.0",
@@ -358,7 +347,6 @@ fn capa(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Result
 
 const CLIENT_IMPORT_SOURCE: Command = Command {
     name: "client|import-source",
-    arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     summary: "Marks the connection as an import source. Always fails: the server never imports.",
     since: "8.1.0",

@@ -8,7 +8,7 @@ use crate::tracking::{Mode, Options, Overlap};
 
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{Argument, Arity, Categories, Command, Context, Flags, Group, Result, Run};
+use crate::commands::facts::{Argument, Categories, Command, Context, Flags, Group, Result, Run};
 
 /// The facts that most commands of this file share.
 const CONNECTION: Command = Command {
@@ -20,7 +20,6 @@ const CONNECTION: Command = Command {
 
 pub(super) const CLIENT_TRACKING: Command = Command {
     name: "client|tracking",
-    arity: Arity::AtLeast(3),
     summary: "Turns on or off messages about changes to the keys that this client may have cached.",
     since: "6.0.0",
     complexity: "O(1). Some options may introduce additional complexity.",
@@ -163,7 +162,6 @@ fn overlap(overlap: Overlap) -> Error {
 
 pub(super) const CLIENT_CACHING: Command = Command {
     name: "client|caching",
-    arity: Arity::Exactly(3),
     summary: "Sets whether the keys that the next command reads are tracked (OPTIN and OPTOUT modes).",
     since: "6.0.0",
     complexity: "O(1)",
@@ -207,7 +205,6 @@ fn caching(session: &mut Session, request: Request<'_>, reply: Reply<'_>) -> Res
 
 pub(super) const CLIENT_GETREDIR: Command = Command {
     name: "client|getredir",
-    arity: Arity::Exactly(2),
     summary: "Returns the ID of the client that gets the invalidation messages: 0 if none, -1 if tracking is off.",
     since: "6.0.0",
     complexity: "O(1)",
@@ -226,7 +223,6 @@ fn redirect(session: &Session) -> i64 {
 
 pub(super) const CLIENT_TRACKINGINFO: Command = Command {
     name: "client|trackinginfo",
-    arity: Arity::Exactly(2),
     summary: "Returns the tracking mode, prefixes and redirection of this connection.",
     since: "6.2.0",
     complexity: "O(1)",

@@ -217,7 +217,7 @@ impl Asked<'_> {
     fn make(&self, check: Check) -> Result<()> {
         let command = self.registered.command;
         match check {
-            Check::Arity if command.arity.allows(self.request.len()) => Ok(()),
+            Check::Arity if self.registered.arity.allows(self.request.len()) => Ok(()),
             Check::Arity => Err(self.wrong_arity()),
             Check::Noscript if !command.flags.contains(Flags::NOSCRIPT) => Ok(()),
             Check::Noscript => Err(Error::fixed("ERR This Redis command is not allowed from script")),

@@ -269,7 +269,7 @@ impl Host for Bridge<'_, '_> {
     fn may_call(&mut self, request: Request<'_>) -> std::result::Result<bool, NoCommand> {
         let found = find(&self.instance.names, request.name()).and_then(|found| resolve(found, request).ok());
         let registered = found.ok_or(NoCommand::Unknown)?;
-        if !registered.command.arity.allows(request.len()) {
+        if !registered.arity.allows(request.len()) {
             return Err(NoCommand::Arity);
         }
         Ok(permission::judge(&self.session.user.grants(), registered, request).is_ok())

@@ -5,7 +5,7 @@
 //! that is refused gets the reason, and ACL LOG notes it.
 
 use crate::acl::log::{Context, Reason, Refusal};
-use crate::acl::{Access, Attempt, Denial, Grants};
+use crate::acl::{Access, Deed, Denial, Grants};
 use crate::clients::description::describe_briefly;
 use crate::config::{Choice, ENABLED_FOR};
 use crate::instance::Instance;
@@ -57,14 +57,14 @@ pub(crate) fn check(
 #[inline(never)]
 pub(crate) fn may_run(session: &Session, registered: &Registered, request: Request<'_>, key: &[u8]) -> bool {
     let user = &session.user;
-    let attempt = Attempt {
+    let deed = Deed {
         command: Some(registered.number),
         first_argument: request.get(1),
         keys: registered.command.keys.iter().map(|spec| (key, access(spec.flags_in(request)))),
         channels: std::iter::empty(),
         channels_are_patterns: false,
     };
-    let is_allowed = user.grants().check(&attempt).is_ok();
+    let is_allowed = user.grants().check(&deed).is_ok();
     is_allowed && !user.is_removed()
 }
 
@@ -118,7 +118,7 @@ pub(in crate::commands) fn judge(
     registered: &Registered,
     request: Request<'_>,
 ) -> std::result::Result<(), Denial> {
-    grants.check(&attempt(registered, request))
+    grants.check(&deed(registered, request))
 }
 
 /// Whether a client may run a request, and may read all keys at that: the request reads keys that it does not
@@ -130,7 +130,7 @@ pub(in crate::commands) fn may_read_all_keys(context: &Running<'_, '_>, request:
     }
     let found = find(&context.instance.names, request.name());
     let all = Access { reads: true, writes: false };
-    found.is_some_and(|registered| user.grants().allow_with_all_keys(&attempt(registered, request), all))
+    found.is_some_and(|registered| user.grants().allow_with_all_keys(&deed(registered, request), all))
 }
 
 /// Returns whether a client that runs a command may read a key that the request does not name: it may if one
@@ -139,29 +139,29 @@ pub(crate) fn may_read<'a>(session: &'a Session, command: &Command) -> impl Fn(&
     let user = &session.user;
     let number = find_full(own_names(), command.name.as_bytes()).map(|registered| registered.number);
     move |key| {
-        let attempt = Attempt {
+        let deed = Deed {
             command: number,
             first_argument: None,
             keys: std::iter::once((key, Access { reads: true, writes: false })),
             channels: std::iter::empty(),
             channels_are_patterns: false,
         };
-        user.is_unrestricted() || user.grants().check(&attempt).is_ok()
+        user.is_unrestricted() || user.grants().check(&deed).is_ok()
     }
 }
 
 /// The command, keys and channels that a user needs permission for.
-fn attempt<'a>(
+fn deed<'a>(
     registered: &Registered,
     request: Request<'a>,
-) -> Attempt<
+) -> Deed<
     'a,
     impl Iterator<Item = (&'a [u8], Access)> + Clone + use<'a>,
     impl Iterator<Item = &'a [u8]> + Clone + use<'a>,
 > {
     let command = registered.command;
     let channels = command.channels;
-    Attempt {
+    Deed {
         command: (!command.flags.contains(Flags::NO_AUTH)).then_some(registered.number),
         first_argument: request.get(1),
         keys: command.keys_of(request).map(|(key, flags)| (key, access(flags))),

@@ -139,6 +139,29 @@ impl Argument {
         (!is_made_of_others).then(|| self.shown_as.unwrap_or(self.name))
     }
 
+    /// The least number of words that it takes in a request, and whether it never takes more.
+    fn words(&self) -> (usize, bool) {
+        let (words, is_exact) = match self.kind {
+            _ if self.is_optional => return (0, false),
+            ArgumentKind::PureToken => (0, true),
+            ArgumentKind::Block => Argument::words_of(self.arguments),
+            ArgumentKind::OneOf => {
+                let either = |one: (usize, bool), other: (usize, bool)| {
+                    (one.0.min(other.0), one.1 && other.1 && one.0 == other.0)
+                };
+                self.arguments.iter().map(Argument::words).reduce(either).unwrap_or((0, true))
+            }
+            _ => (1, true),
+        };
+        (words + usize::from(self.token.is_some()), is_exact && !self.is_multiple)
+    }
+
+    /// The same for all of several arguments.
+    pub(super) fn words_of(arguments: &[Argument]) -> (usize, bool) {
+        let both = |one: (usize, bool), other: (usize, bool)| (one.0 + other.0, one.1 && other.1);
+        arguments.iter().map(Argument::words).fold((0, true), both)
+    }
+
     /// After this word.
     pub const fn token(self, token: &'static str) -> Argument {
         Argument { token: Some(token), ..self }

@@ -87,8 +87,9 @@ pub(crate) type Prepares = fn(Request<'_>, &Keyspace) -> Vec<Prepared>;
 pub struct Command {
     /// In lower case. The name of a subcommand begins with that of its command and a bar: `client|kill`.
     pub name: &'static str,
-    /// The number of its arguments, including its name (and that of its command).
-    pub arity: Arity,
+    /// The number of its arguments, including its name (and that of its command), where it does not follow
+    /// from `arguments`.
+    pub arity: Option<Arity>,
     /// Further conditions under which it may run. Whether it reads or writes follows from `run`.
     pub flags: Flags,
     /// Where its keys are in a request.
@@ -160,7 +161,7 @@ impl Command {
     /// missing.
     pub const DEFAULTS: Command = Command {
         name: "",
-        arity: Arity::Exactly(0),
+        arity: None,
         flags: Flags::NONE,
         keys: &[],
         scope: Scope::Keys,
@@ -195,7 +196,6 @@ impl Command {
     pub const fn help(name: &'static str, since: &'static str, of: fn() -> &'static Command) -> Command {
         Command {
             name,
-            arity: Arity::Exactly(2),
             flags: Flags::LOADING.and(Flags::STALE),
             group: Group::SERVER,
             summary: "Lists the subcommands.",
@@ -203,6 +203,18 @@ impl Command {
             complexity: "O(1)",
             run: Run::Help(of),
             ..Command::DEFAULTS
+        }
+    }
+
+    /// The number of its arguments.
+    pub fn arity(&self) -> Arity {
+        let names = if self.name.contains('|') { 2 } else { 1 };
+        let (words, is_exact) = Argument::words_of(self.arguments);
+        match self.arity {
+            Some(arity) => arity,
+            None if !self.subcommands.is_empty() => Arity::AtLeast(2),
+            None if is_exact => Arity::Exactly(names + words),
+            None => Arity::AtLeast(names + words),
         }
     }
 

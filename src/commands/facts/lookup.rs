@@ -23,6 +23,8 @@ use super::key_spec::KeySpec;
 pub struct Registered {
     /// The command's facts.
     pub command: &'static Command,
+    /// The number of its arguments.
+    pub arity: Arity,
     /// Its name without that of the command to which it belongs.
     own_name: &'static [u8],
     /// The number under which its use is counted: from zero, without gaps.
@@ -81,7 +83,7 @@ impl Plain {
             _ => return None,
         };
         let key = command.only_key()?;
-        let arguments = match command.arity {
+        let arguments = match command.arity() {
             Arity::Exactly(count) => count..count + 1,
             Arity::AtLeast(least) => least..command.brief_arguments_max.saturating_add(1),
         };
@@ -95,6 +97,7 @@ impl Registered {
         *next_number += 1;
         Registered {
             command,
+            arity: command.arity(),
             own_name: command.own_name().as_bytes(),
             number,
             is_brief_alone: command.scope == Scope::Keys

@@ -8,9 +8,7 @@ use crate::types::sorted_sets::SortedSet;
 use super::{UNITS, distance_text, position, unit_m};
 use crate::commands::args::is_word;
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use crate::commands::sorted_sets::basics::{Adding, add};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[GEOADD, GEODIST, GEOHASH, GEOPOS];
@@ -20,7 +18,6 @@ const GEO: Command = Command { categories: Categories::GEO, group: Group::GEO, .
 
 const GEOADD: Command = Command {
     name: "geoadd",
-    arity: Arity::AtLeast(5),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Adds places to a sorted set, or moves existing ones.",
@@ -74,7 +71,6 @@ fn geoadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 
 const GEOPOS: Command = Command {
     name: "geopos",
-    arity: Arity::AtLeast(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the longitude and latitude of places.",
     since: "3.2.0",
@@ -102,7 +98,6 @@ fn geopos(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resul
 
 const GEODIST: Command = Command {
     name: "geodist",
-    arity: Arity::AtLeast(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the distance between two places.",
     since: "3.2.0",
@@ -138,7 +133,6 @@ fn geodist(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
 
 const GEOHASH: Command = Command {
     name: "geohash",
-    arity: Arity::AtLeast(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the standard geohashes of places.",
     since: "3.2.0",

@@ -6,7 +6,7 @@ use crate::resp::{Reply, Request};
 use super::UNITS;
 use super::search::{Form, read, search, target_position, write};
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Keyword,
+    Argument, ArgumentKind, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Keyword,
     Result, Run,
 };
 use crate::commands::reads_much;
@@ -80,7 +80,6 @@ const GEO: Command = Command { categories: Categories::GEO, group: Group::GEO, .
 
 const GEORADIUS: Command = Command {
     name: "georadius",
-    arity: Arity::AtLeast(6),
     flags: Flags::DENYOOM,
     keys: &[SOURCE, target!(Form::Radius, "STORE", 6), target!(Form::Radius, "STOREDIST", 6)],
     summary: "Returns or stores the places within a circle around a position.",
@@ -120,7 +119,6 @@ fn georadius(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -
 
 const GEORADIUS_RO: Command = Command {
     name: "georadius_ro",
-    arity: Arity::AtLeast(6),
 
     keys: &[SOURCE],
     summary: "Returns the places within a circle around a position.",
@@ -154,7 +152,6 @@ fn georadius_ro(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
 
 const GEORADIUSBYMEMBER: Command = Command {
     name: "georadiusbymember",
-    arity: Arity::AtLeast(5),
     flags: Flags::DENYOOM,
     keys: &[SOURCE, target!(Form::RadiusByMember, "STORE", 5), target!(Form::RadiusByMember, "STOREDIST", 5)],
     summary: "Returns or stores the places within a circle around another place.",
@@ -192,7 +189,6 @@ fn georadiusbymember(tx: &mut Transaction<'_>, request: Request<'_>, reply: Repl
 
 const GEORADIUSBYMEMBER_RO: Command = Command {
     name: "georadiusbymember_ro",
-    arity: Arity::AtLeast(5),
 
     keys: &[SOURCE],
     summary: "Returns the places within a circle around another place.",
@@ -228,7 +224,6 @@ fn georadiusbymember_ro(tx: &Transaction<'_>, request: Request<'_>, reply: Reply
 
 const GEOSEARCH: Command = Command {
     name: "geosearch",
-    arity: Arity::AtLeast(7),
     flags: Flags::READONLY,
     keys: &[SOURCE],
     categories: Categories::GEO.and(Categories::READ),
@@ -251,7 +246,6 @@ const GEOSEARCH: Command = Command {
 
 const GEOSEARCHSTORE: Command = Command {
     name: "geosearchstore",
-    arity: Arity::AtLeast(8),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(TARGET_FLAGS), KeySpec::range(2, 0, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Stores the places within a circle, a box or a polygon at another key.",

@@ -10,7 +10,7 @@ use crate::values::expiring::Expiring;
 use crate::commands::args;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 use crate::commands::random_and_scan::{Selection, Wanted, reply_scanned};
 use crate::commands::reads_much;
@@ -39,7 +39,6 @@ const HASH: Command = Command { categories: Categories::HASH, group: Group::HASH
 
 const HSET: Command = Command {
     name: "hset",
-    arity: Arity::AtLeast(4),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Sets fields of a hash, creating it if it is absent; returns how many fields are new.",
@@ -77,7 +76,6 @@ fn set_fields(tx: &mut Transaction<'_>, request: Request<'_>, command: &str) -> 
 
 const HSETNX: Command = Command {
     name: "hsetnx",
-    arity: Arity::Exactly(4),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
     summary: "Sets a field of a hash only if the field is absent.",
@@ -104,7 +102,6 @@ fn hsetnx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 
 const HMSET: Command = Command {
     name: "hmset",
-    arity: Arity::AtLeast(4),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Sets fields of a hash, creating it if it is absent.",
@@ -127,7 +124,6 @@ fn hmset(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 
 const HGET: Command = Command {
     name: "hget",
-    arity: Arity::Exactly(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the value of a hash field.",
@@ -151,7 +147,6 @@ fn hget(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 
 const HMGET: Command = Command {
     name: "hmget",
-    arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the values of several hash fields.",
@@ -175,7 +170,6 @@ fn hmget(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result
 
 const HGETALL: Command = Command {
     name: "hgetall",
-    arity: Arity::Exactly(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns all fields of a hash with their values.",
     since: "2.0.0",
@@ -200,7 +194,6 @@ fn len(hash: Option<HashView<'_>>) -> usize {
 
 const HKEYS: Command = Command {
     name: "hkeys",
-    arity: Arity::Exactly(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the names of all fields of a hash.",
     since: "2.0.0",
@@ -241,7 +234,6 @@ fn hvals(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result
 
 const HLEN: Command = Command {
     name: "hlen",
-    arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
     summary: "Returns the number of fields in a hash.",
@@ -260,7 +252,6 @@ fn hlen(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 
 const HSTRLEN: Command = Command {
     name: "hstrlen",
-    arity: Arity::Exactly(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
     summary: "Returns the length in bytes of the value of a hash field.",
@@ -284,7 +275,6 @@ fn hstrlen(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
 
 const HEXISTS: Command = Command {
     name: "hexists",
-    arity: Arity::Exactly(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
     summary: "Returns whether a hash has a field.",
@@ -308,7 +298,6 @@ fn hexists(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
 
 const HDEL: Command = Command {
     name: "hdel",
-    arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     summary: "Removes fields from a hash; a hash without fields is deleted.",
@@ -334,7 +323,6 @@ fn hdel(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 const HINCRBY: Command = Command {
     name: "hincrby",
-    arity: Arity::Exactly(4),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     summary: "Adds a number to the integer in a hash field; an absent field counts as 0.",
@@ -366,7 +354,6 @@ fn hincrby(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 
 const HINCRBYFLOAT: Command = Command {
     name: "hincrbyfloat",
-    arity: Arity::Exactly(4),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     summary: "Adds a decimal number to the number in a hash field; an absent field counts as 0.",
@@ -400,7 +387,6 @@ fn hincrbyfloat(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>
 
 const HRANDFIELD: Command = Command {
     name: "hrandfield",
-    arity: Arity::AtLeast(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns random fields of a hash, optionally with their values.",
     since: "6.2.0",
@@ -452,7 +438,6 @@ fn hrandfield(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 
 const HSCAN: Command = Command {
     name: "hscan",
-    arity: Arity::AtLeast(3),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns some fields of a hash with their values, and the cursor for the next call.",
     since: "2.8.0",

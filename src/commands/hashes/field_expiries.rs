@@ -10,9 +10,7 @@ use crate::types::hashes::{Condition, Hash};
 
 use crate::commands::args::{self, TimeUnit, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[HEXPIRE, HEXPIREAT, HEXPIRETIME, HPERSIST, HPEXPIRE, HPEXPIREAT, HPEXPIRETIME, HPTTL, HTTL];
@@ -71,7 +69,6 @@ const HASH: Command =
 
 const HEXPIRE: Command = Command {
     name: "hexpire",
-    arity: Arity::AtLeast(6),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Sets hash fields to expire after a number of seconds.",
     since: "7.4.0",
@@ -293,7 +290,6 @@ pub(super) fn only_once(fields: &mut Option<Fields>, read: Fields) -> Result<()>
 
 const HTTL: Command = Command {
     name: "httl",
-    arity: Arity::AtLeast(5),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the seconds until hash fields expire: -1 if never, -2 if the field is absent.",
     since: "7.4.0",
@@ -322,7 +318,6 @@ const HPTTL: Command = Command {
 
 const HEXPIRETIME: Command = Command {
     name: "hexpiretime",
-    arity: Arity::AtLeast(5),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the Unix times in seconds when hash fields expire: -1 if never, -2 if absent.",
     since: "7.4.0",
@@ -369,7 +364,6 @@ fn told(
 
 const HPERSIST: Command = Command {
     name: "hpersist",
-    arity: Arity::AtLeast(5),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Removes the expiry of hash fields.",
     since: "7.4.0",

@@ -7,9 +7,7 @@ use crate::types::hashes::Hash;
 use super::field_expiries::{FIELDS, Fields, MISSING_FIELDS, field_moment_ms, only_once};
 use crate::commands::args::{TimeUnit, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[HGETDEL, HGETEX, HSETEX];
 
@@ -18,7 +16,6 @@ const HASH: Command = Command { categories: Categories::HASH, group: Group::HASH
 
 const HGETDEL: Command = Command {
     name: "hgetdel",
-    arity: Arity::AtLeast(5),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     summary: "Returns the values of hash fields and deletes the fields.",
@@ -152,7 +149,6 @@ const PXAT: Argument = Argument::unix_time("unix-time-milliseconds").token("PXAT
 
 const HGETEX: Command = Command {
     name: "hgetex",
-    arity: Arity::AtLeast(5),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))
         .noted("RW and UPDATE because it changes the TTL")],
@@ -219,7 +215,6 @@ fn hgetex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 
 const HSETEX: Command = Command {
     name: "hsetex",
-    arity: Arity::AtLeast(6),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Sets hash fields, with optional conditions and an optional expiry.",

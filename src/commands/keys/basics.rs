@@ -8,8 +8,7 @@ use crate::resp::{Reply, Request};
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Concern, Flags, Group, KeyFlags, KeySpec, Result,
-    Run, Scope,
+    Argument, ArgumentKind, Categories, Command, Concern, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -20,7 +19,6 @@ const KEY: Command = Command { categories: Categories::KEYSPACE, group: Group::G
 
 const DEL: Command = Command {
     name: "del",
-    arity: Arity::AtLeast(2),
     keys: &[KeySpec::every(1, KeyFlags::RM.and(KeyFlags::DELETE))],
     summary: "Deletes keys; returns how many were present.",
     since: "1.0.0",
@@ -54,7 +52,6 @@ fn tell_of_deletion(tx: &Transaction<'_>, key: &[u8], was_there: bool) -> bool {
 
 const EXISTS: Command = Command {
     name: "exists",
-    arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::every(1, KeyFlags::RO)],
     summary: "Returns how many of the given keys are present; repeated keys count each time.",
@@ -79,7 +76,6 @@ fn exists(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resul
 
 const TYPE: Command = Command {
     name: "type",
-    arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
     summary: "Returns the type of the value at a key; `none` if the key is absent.",
@@ -98,7 +94,6 @@ fn kind(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 
 const UNLINK: Command = Command {
     name: "unlink",
-    arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::every(1, KeyFlags::RM.and(KeyFlags::DELETE))],
     summary: "Deletes keys and frees large values in the background; returns how many keys were present.",
@@ -127,7 +122,6 @@ fn unlink(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 
 const TOUCH: Command = Command {
     name: "touch",
-    arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::every(1, KeyFlags::RO)],
     summary: "Marks keys as used now, without reading them; returns how many are present.",
@@ -146,7 +140,6 @@ fn touch(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result
 
 const RENAME: Command = Command {
     name: "rename",
-    arity: Arity::Exactly(3),
     keys: &[
         KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
         KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::UPDATE)),
@@ -190,7 +183,6 @@ fn carry(tx: &mut Transaction<'_>, source: &[u8], target: &[u8]) {
 
 const RENAMENX: Command = Command {
     name: "renamenx",
-    arity: Arity::Exactly(3),
     flags: Flags::FAST,
     keys: &[
         KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
@@ -225,7 +217,6 @@ fn renamenx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) ->
 
 const COPY: Command = Command {
     name: "copy",
-    arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM,
     keys: &[
         KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS)),
@@ -298,7 +289,6 @@ pub(in crate::commands) fn copy_options(
 
 const MOVE: Command = Command {
     name: "move",
-    arity: Arity::Exactly(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     other_database: Some(|request, _, databases| args::database(request.at(2), databases).ok()),
@@ -346,7 +336,6 @@ fn is_in(tx: &mut Transaction<'_>, database: usize, key: &[u8]) -> bool {
 
 const SWAPDB: Command = Command {
     name: "swapdb",
-    arity: Arity::Exactly(3),
     flags: Flags::FAST,
     scope: Scope::Everything,
     concern: Concern::Databases,

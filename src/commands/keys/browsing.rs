@@ -7,14 +7,13 @@ use crate::resp::{Reply, Request};
 
 use crate::commands::args::{Options, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{AllKeys, Argument, Arity, Categories, Command, Concern, Group, Result, Run};
+use crate::commands::facts::{AllKeys, Argument, Categories, Command, Concern, Group, Result, Run};
 use crate::commands::random_and_scan::{count, parse_cursor, unknown_option};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[KEYS, RANDOMKEY, SCAN];
 
 const KEYS: Command = Command {
     name: "keys",
-    arity: Arity::Exactly(2),
     concern: Concern::AllKeys(AllKeys::Names),
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
     group: Group::GENERIC,
@@ -43,7 +42,6 @@ fn keys(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 
 const SCAN: Command = Command {
     name: "scan",
-    arity: Arity::AtLeast(2),
     concern: Concern::AllKeys(AllKeys::Scan),
     categories: Categories::KEYSPACE,
     group: Group::GENERIC,
@@ -136,7 +134,6 @@ impl<'a> Filter<'a> {
 
 const RANDOMKEY: Command = Command {
     name: "randomkey",
-    arity: Arity::Exactly(1),
     concern: Concern::AllKeys(AllKeys::Any),
     categories: Categories::KEYSPACE,
     group: Group::GENERIC,

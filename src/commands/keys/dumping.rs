@@ -19,9 +19,7 @@ use sha1::{Digest as _, Sha1};
 
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use crate::commands::fingerprint::Fingerprint;
 use crate::commands::reads_much;
 
@@ -29,7 +27,6 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[DUMP, RESTORE, RESTORE_AS
 
 const DUMP: Command = Command {
     name: "dump",
-    arity: Arity::Exactly(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::KEYSPACE,
     group: Group::GENERIC,
@@ -142,7 +139,6 @@ fn read_ahead(request: Request<'_>, keyspace: &Keyspace) -> Vec<Prepared> {
 
 const RESTORE: Command = Command {
     name: "restore",
-    arity: Arity::AtLeast(4),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE))],
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),

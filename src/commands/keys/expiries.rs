@@ -5,9 +5,7 @@ use crate::resp::{Reply, Request};
 
 use crate::commands::args::{self, Options, TimeUnit, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[EXPIRE, EXPIREAT, EXPIRETIME, PERSIST, PEXPIRE, PEXPIREAT, PEXPIRETIME, PTTL, TTL];
@@ -22,7 +20,6 @@ const KEY: Command = Command {
 
 const TTL: Command = Command {
     name: "ttl",
-    arity: Arity::Exactly(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the seconds until a key expires: -1 if it never does, -2 if it is absent.",
     since: "1.0.0",
@@ -69,7 +66,6 @@ fn told(tx: &Transaction<'_>, key: &[u8], convert: impl Fn(u64) -> u64) -> i64 {
 
 const EXPIRE: Command = Command {
     name: "expire",
-    arity: Arity::AtLeast(3),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Sets a key to expire after a number of seconds; 0 or less deletes it.",
     since: "1.0.0",
@@ -178,7 +174,6 @@ impl ExpireConditions {
 
 const PERSIST: Command = Command {
     name: "persist",
-    arity: Arity::Exactly(2),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Removes the expiry of a key.",
     since: "2.2.0",
@@ -238,7 +233,6 @@ const PEXPIREAT: Command = Command {
 
 const EXPIRETIME: Command = Command {
     name: "expiretime",
-    arity: Arity::Exactly(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the Unix time in seconds when a key expires: -1 if it never does, -2 if it is absent.",
     since: "7.0.0",

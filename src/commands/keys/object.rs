@@ -4,7 +4,7 @@ use crate::keyspace::{Facts, Transaction};
 use crate::resp::{Reply, Request};
 
 use crate::commands::error::Error;
-use crate::commands::facts::{Argument, Arity, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
+use crate::commands::facts::{Argument, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[OBJECT];
 
@@ -13,7 +13,6 @@ pub(in crate::commands) const REFERENCES: i64 = 1;
 
 /// The facts that the subcommands share.
 const OF_KEY: Command = Command {
-    arity: Arity::Exactly(3),
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO)],
     categories: Categories::KEYSPACE,
     group: Group::GENERIC,
@@ -26,7 +25,6 @@ const OF_KEY: Command = Command {
 
 const OBJECT: Command = Command {
     name: "object",
-    arity: Arity::AtLeast(2),
     group: Group::GENERIC,
     summary: "Inspects how the server stores and uses a key.",
     since: "2.2.3",

@@ -7,8 +7,8 @@ use crate::values::LIST_KIND;
 use super::ends::{ENDS, KeysToPop, MOVED_KEYS, MoveEnds, move_between, pop};
 use crate::commands::args::last;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Blocking, Categories, Command, Deprecated, Flags, Group, KeyFlags,
-    KeySpec, Only, Result, Run, Taken, Timeout, WaitingRules, looks_at,
+    Argument, ArgumentKind, Blocking, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Only,
+    Result, Run, Taken, Timeout, WaitingRules, looks_at,
 };
 use crate::commands::reads_much;
 use crate::types::lists::ListEnd;
@@ -20,7 +20,6 @@ const LIST: Command = Command { categories: Categories::LIST, group: Group::LIST
 
 const BLPOP: Command = Command {
     name: "blpop",
-    arity: Arity::AtLeast(3),
     flags: Flags::BLOCKING,
     keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     summary: "Removes and returns the head of the first non-empty list; blocks if all are empty.",
@@ -82,7 +81,6 @@ const BRPOP: Command = Command {
 
 const BLMOVE: Command = Command {
     name: "blmove",
-    arity: Arity::Exactly(6),
     flags: Flags::BLOCKING.and(Flags::DENYOOM),
     keys: MOVED_KEYS,
     summary: "Moves an element from one list to another and returns it; blocks if there is none.",
@@ -140,7 +138,6 @@ fn move_if_there<'r>(
 
 const BRPOPLPUSH: Command = Command {
     name: "brpoplpush",
-    arity: Arity::Exactly(4),
     flags: Flags::BLOCKING.and(Flags::DENYOOM),
     keys: MOVED_KEYS,
     summary: "Moves the tail of one list to the head of another and returns it; blocks if there is none.",
@@ -172,7 +169,6 @@ const BRPOPLPUSH: Command = Command {
 
 const BLMPOP: Command = Command {
     name: "blmpop",
-    arity: Arity::AtLeast(5),
     flags: Flags::BLOCKING,
     keys: &[KeySpec::counted(2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     summary: "Removes and returns elements from the first non-empty list; blocks if all are empty.",

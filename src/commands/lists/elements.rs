@@ -10,9 +10,7 @@ use crate::types::lists::{Beside, List, ListEnd, ListView};
 
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -23,7 +21,6 @@ const LIST: Command = Command { categories: Categories::LIST, group: Group::LIST
 
 const LLEN: Command = Command {
     name: "llen",
-    arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
     summary: "Returns the number of elements in a list.",
@@ -42,7 +39,6 @@ fn llen(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 
 const LRANGE: Command = Command {
     name: "lrange",
-    arity: Arity::Exactly(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the elements between two positions; negative positions count from the tail.",
     since: "1.0.0",
@@ -85,7 +81,6 @@ fn positions(start: i64, stop: i64, len: usize) -> Range<usize> {
 
 const LINDEX: Command = Command {
     name: "lindex",
-    arity: Arity::Exactly(3),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the element at a position; negative positions count from the tail.",
     since: "1.0.0",
@@ -110,7 +105,6 @@ fn lindex(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resul
 
 const LPOS: Command = Command {
     name: "lpos",
-    arity: Arity::AtLeast(3),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the positions of the elements that equal a value.",
     since: "6.0.6",
@@ -212,7 +206,6 @@ fn count_or_all(text: &[u8], error: &'static str) -> Result<usize> {
 
 const LINSERT: Command = Command {
     name: "linsert",
-    arity: Arity::Exactly(5),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
     summary: "Inserts an element before or after the first one that equals a pivot.",
@@ -255,7 +248,6 @@ fn linsert(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 
 const LSET: Command = Command {
     name: "lset",
-    arity: Arity::Exactly(4),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Replaces the element at a position; negative positions count from the tail.",
@@ -282,7 +274,6 @@ fn lset(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 const LREM: Command = Command {
     name: "lrem",
-    arity: Arity::Exactly(4),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     summary: "Removes elements that equal a value: all, or a number of them from the head or the tail.",
     since: "1.0.0",
@@ -315,7 +306,6 @@ fn lrem(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 const LTRIM: Command = Command {
     name: "ltrim",
-    arity: Arity::Exactly(4),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     summary: "Keeps only the elements between two positions, and removes the others.",
     since: "1.0.0",

@@ -9,8 +9,8 @@ use crate::types::lists::{Elements, List, ListEnd};
 use crate::commands::args::{PopFromSeveral, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Only,
-    Result, Run, looks_at,
+    Argument, ArgumentKind, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Only, Result,
+    Run, looks_at,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -31,7 +31,6 @@ const LIST: Command = Command { categories: Categories::LIST, group: Group::LIST
 
 const LPUSH: Command = Command {
     name: "lpush",
-    arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
     summary: "Adds elements at the head of a list, creating it if it is absent.",
@@ -115,7 +114,6 @@ const RPUSHX: Command = Command {
 
 const LPOP: Command = Command {
     name: "lpop",
-    arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     summary: "Removes and returns elements from the head of a list; an empty list is deleted.",
@@ -192,7 +190,6 @@ const RPOP: Command = Command {
 
 const LMPOP: Command = Command {
     name: "lmpop",
-    arity: Arity::AtLeast(4),
     keys: &[KeySpec::counted(1, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     summary: "Removes and returns elements from an end of the first non-empty list.",
     since: "7.0.0",
@@ -272,7 +269,6 @@ fn parse_end(word: &[u8]) -> Result<ListEnd> {
 
 const LMOVE: Command = Command {
     name: "lmove",
-    arity: Arity::Exactly(5),
     flags: Flags::DENYOOM,
     keys: MOVED_KEYS,
     summary: "Moves an element from an end of one list to an end of another, and returns it.",
@@ -343,7 +339,6 @@ pub(super) fn move_between(
 
 const RPOPLPUSH: Command = Command {
     name: "rpoplpush",
-    arity: Arity::Exactly(3),
     flags: Flags::DENYOOM,
     keys: MOVED_KEYS,
     summary: "Moves an element from the tail of one list to the head of another, and returns it.",

@@ -10,8 +10,8 @@ use super::ends::{ENDS, MOVED_KEYS, MoveEnds, pop_event, push_event};
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Blocking, Categories, Command, Flags, Group, Only, Result, Run, Taken,
-    Timeout, WaitingRules,
+    Argument, ArgumentKind, Blocking, Categories, Command, Flags, Group, Only, Result, Run, Taken, Timeout,
+    WaitingRules,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[BLMOVEM, LMOVEM];
@@ -33,7 +33,6 @@ const HOW_MANY: Argument = Argument::block(
 
 const LMOVEM: Command = Command {
     name: "lmovem",
-    arity: Arity::AtLeast(5),
     flags: Flags::DENYOOM,
     keys: MOVED_KEYS,
     categories: Categories::LIST,
@@ -73,7 +72,6 @@ fn array(elements: &[Vec<u8>], reply: Reply<'_>) -> Sent {
 
 const BLMOVEM: Command = Command {
     name: "blmovem",
-    arity: Arity::AtLeast(6),
     flags: Flags::BLOCKING.and(Flags::DENYOOM),
     keys: MOVED_KEYS,
     categories: Categories::LIST,

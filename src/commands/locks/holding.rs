@@ -13,8 +13,8 @@ use crate::values::ABSENT_KIND;
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Only, Result, Run,
-    Taken, Timeout, WaitingRules,
+    Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Only, Result, Run, Taken,
+    Timeout, WaitingRules,
 };
 use crate::commands::strings::basics::{Condition, tell_of_write};
 use crate::commands::strings::compare::delete_if;
@@ -26,7 +26,6 @@ const STRING: Command = Command { categories: Categories::STRING, group: Group::
 
 const LOCK: Command = Command {
     name: "lock",
-    arity: Arity::AtLeast(2),
     group: Group::STRING,
     summary: "Takes and releases locks by token. Each holder gets a fencing number that only grows.",
     since: "1.0.0",
@@ -46,7 +45,6 @@ const PX: Argument = Argument::integer("milliseconds").token("PX");
 
 const LOCK_ACQUIRE: Command = Command {
     name: "lock|acquire",
-    arity: Arity::AtLeast(6),
     flags: Flags::DENYOOM.and(Flags::BLOCKING).and(Flags::FAST),
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::INSERT))],
     summary: "Takes a free lock and returns its fencing number; otherwise returns nil, or waits in line.",
@@ -140,7 +138,6 @@ fn acquire<'r>(
 
 const LOCK_EXTEND: Command = Command {
     name: "lock|extend",
-    arity: Arity::Exactly(6),
     flags: Flags::FAST,
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     summary: "Makes a lock expire later and returns its fencing number, if the token holds it; otherwise nil.",
@@ -183,7 +180,6 @@ fn may_be_lock(tx: &Transaction<'_>, key: &[u8]) -> bool {
 
 const LOCK_RELEASE: Command = Command {
     name: "lock|release",
-    arity: Arity::Exactly(4),
     flags: Flags::FAST,
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RM.and(KeyFlags::DELETE))],
     summary: "Deletes a lock if the token holds it, which grants it to the next in line.",
@@ -207,7 +203,6 @@ fn release(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 
 const LOCK_FENCE: Command = Command {
     name: "lock|fence",
-    arity: Arity::Exactly(4),
     flags: Flags::FAST,
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the fencing number of a lock, if the token holds it; otherwise nil.",

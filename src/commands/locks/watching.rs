@@ -17,15 +17,14 @@ use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::execution::permission;
 use crate::commands::facts::{
-    AllKeys, Argument, Arity, Categories, Command, Concern, Context, Flags, Group, KeyFlags, KeySpec, Result,
-    Run, Scope,
+    AllKeys, Argument, Categories, Command, Concern, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Scope,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[LOCKS];
 
 const LOCKS: Command = Command {
     name: "locks",
-    arity: Arity::AtLeast(2),
     group: Group::SERVER,
     summary: "Inspects locks: keys set by SETNX or SET NX, and hashes that a script creates with an expiry.",
     since: "1.0.0",
@@ -37,7 +36,6 @@ const LOCKS: Command = Command {
 
 const LOCKS_LIST: Command = Command {
     name: "locks|list",
-    arity: Arity::AtLeast(2),
     flags: Flags::ADMIN.and(Flags::READONLY),
     scope: Scope::Everything,
     concern: Concern::AllKeys(AllKeys::Locks),
@@ -142,7 +140,6 @@ pub(crate) fn describe_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<Ow
 
 const LOCKS_GET: Command = Command {
     name: "locks|get",
-    arity: Arity::Exactly(3),
     flags: Flags::ADMIN.and(Flags::READONLY),
     // The digest of a short token is as good as the token.
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
@@ -305,7 +302,6 @@ fn describe_client(who: &Who) -> OwnedFrame {
 
 const LOCKS_LOG: Command = Command {
     name: "locks|log",
-    arity: Arity::AtLeast(2),
     flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
     group: Group::SERVER,
     summary: "Lists misuse of locks that the user may read: the newest ten findings, a given number, or all (-1).",
@@ -352,7 +348,6 @@ fn describe_finding(finding: &Finding) -> OwnedFrame {
 
 const LOCKS_STATS: Command = Command {
     name: "locks|stats",
-    arity: Arity::Exactly(2),
     flags: Flags::ADMIN.and(Flags::READONLY),
     scope: Scope::Walk,
     group: Group::SERVER,
@@ -421,7 +416,6 @@ pub(in crate::commands) fn fields(
 
 const LOCKS_RESET: Command = Command {
     name: "locks|reset",
-    arity: Arity::Exactly(2),
     flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
     scope: Scope::Everything,
     group: Group::SERVER,

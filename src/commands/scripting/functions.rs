@@ -16,8 +16,8 @@ use crate::commands::error::Error;
 use crate::commands::execution::admission::busy;
 use crate::commands::execution::bridge::Bridge;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Code, Command, Context, Flags, Group, KeyFlags, KeySpec,
-    Result, Run, Scope, Traits,
+    Argument, ArgumentKind, Categories, Code, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Scope, Traits,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[FCALL, FCALL_RO, FUNCTION];
@@ -42,7 +42,6 @@ const SCRIPTING: Command =
 
 const FCALL: Command = Command {
     name: "fcall",
-    arity: Arity::AtLeast(3),
     flags: CALL_FLAGS,
     keys: &[KeySpec::counted(2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))
         .noted("We cannot tell how the keys will be used so we assume the worst, RW and UPDATE")],
@@ -65,7 +64,6 @@ fn fcall(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
 
 const FCALL_RO: Command = Command {
     name: "fcall_ro",
-    arity: Arity::AtLeast(3),
     flags: CALL_FLAGS.and(Flags::READONLY),
     keys: &[KeySpec::counted(2, 1, KeyFlags::RO.and(KeyFlags::ACCESS))
         .noted("We cannot tell how the keys will be used so we assume the worst, RO and ACCESS")],
@@ -128,7 +126,6 @@ fn call(
 
 const FUNCTION: Command = Command {
     name: "function",
-    arity: Arity::AtLeast(2),
     group: Group::SCRIPTING,
     summary: "Manages function libraries.",
     since: "7.0.0",
@@ -156,7 +153,6 @@ const MYLIB: (&str, &str) = (
 
 const FUNCTION_LOAD: Command = Command {
     name: "function|load",
-    arity: Arity::AtLeast(3),
     flags: CHANGE.and(Flags::DENYOOM),
     scope: Scope::Script,
     traits: Traits::STAYS,
@@ -191,7 +187,6 @@ fn load(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
 
 const FUNCTION_DELETE: Command = Command {
     name: "function|delete",
-    arity: Arity::Exactly(3),
     flags: CHANGE,
     scope: Scope::Script,
     traits: Traits::STAYS,
@@ -220,7 +215,6 @@ fn delete(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>)
 
 const FUNCTION_FLUSH: Command = Command {
     name: "function|flush",
-    arity: Arity::AtLeast(2),
     flags: CHANGE,
     scope: Scope::Script,
     traits: Traits::STAYS,
@@ -253,7 +247,6 @@ fn flush(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
 
 const FUNCTION_LIST: Command = Command {
     name: "function|list",
-    arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT,
     scope: Scope::Script,
     summary: "Lists the libraries and their functions, optionally only names that match a pattern.",
@@ -326,7 +319,6 @@ fn describe_function(function: &Function, reply: Reply<'_>) -> Sent {
 
 const FUNCTION_DUMP: Command = Command {
     name: "function|dump",
-    arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT,
     scope: Scope::Script,
     summary: "Returns all libraries as one payload for FUNCTION RESTORE.",
@@ -343,7 +335,6 @@ fn dump(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
 
 const FUNCTION_RESTORE: Command = Command {
     name: "function|restore",
-    arity: Arity::AtLeast(3),
     flags: CHANGE.and(Flags::DENYOOM),
     scope: Scope::Script,
     traits: Traits::STAYS,
@@ -397,7 +388,6 @@ fn restore(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
 
 const FUNCTION_STATS: Command = Command {
     name: "function|stats",
-    arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
     summary: "Returns the function that is running, and the number of libraries and functions.",
     since: "7.0.0",
@@ -453,7 +443,6 @@ fn describe_run(current: &Current, reply: Reply<'_>) -> Sent {
 
 const FUNCTION_KILL: Command = Command {
     name: "function|kill",
-    arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
     summary: "Stops the running function, unless it has already written data.",
     since: "7.0.0",

@@ -14,8 +14,8 @@ use crate::commands::execution::origin::Origin;
 use crate::commands::execution::traces::show_always;
 use crate::commands::facts::lookup::find;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Code, Command, Context, Flags, Group, KeyFlags, KeySpec,
-    Result, Run, Scope, Traits,
+    Argument, ArgumentKind, Categories, Code, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Scope, Traits,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[EVAL, EVALSHA, EVALSHA_RO, EVAL_RO, SCRIPT];
@@ -36,7 +36,6 @@ const SCRIPTING: Command =
 
 const EVAL: Command = Command {
     name: "eval",
-    arity: Arity::AtLeast(3),
     flags: FLAGS,
     keys: &[KEYS.noted("We cannot tell how the keys will be used so we assume the worst, RW and UPDATE")],
     scope: Scope::Script,
@@ -56,7 +55,6 @@ const EVAL: Command = Command {
 
 const EVAL_RO: Command = Command {
     name: "eval_ro",
-    arity: Arity::AtLeast(3),
     flags: FLAGS.and(Flags::READONLY),
     keys: &[READ_KEYS.noted("We cannot tell how the keys will be used so we assume the worst, RO and ACCESS")],
     scope: Scope::Script,
@@ -188,7 +186,6 @@ pub(super) fn show_script(context: &Context<'_, '_>, request: Request<'_>) {
 
 const SCRIPT: Command = Command {
     name: "script",
-    arity: Arity::AtLeast(2),
     group: Group::SCRIPTING,
     summary: "Manages the cache of Lua scripts.",
     since: "2.6.0",
@@ -208,7 +205,6 @@ const SCRIPT: Command = Command {
 
 const SCRIPT_LOAD: Command = Command {
     name: "script|load",
-    arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.and(Flags::STALE),
     scope: Scope::Script,
     traits: Traits::LOGGED,
@@ -229,7 +225,6 @@ fn load(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
 
 const SCRIPT_EXISTS: Command = Command {
     name: "script|exists",
-    arity: Arity::AtLeast(3),
     flags: Flags::NOSCRIPT,
     scope: Scope::Script,
     summary: "Returns, for each SHA-1, whether its script is cached.",
@@ -252,7 +247,6 @@ fn exists(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>)
 
 const SCRIPT_SHOW: Command = Command {
     name: "script|show",
-    arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT.and(Flags::STALE),
     scope: Scope::Script,
     summary: "Returns the text of a cached script, given its SHA-1.",
@@ -279,7 +273,6 @@ fn show_text(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'
 
 const SCRIPT_FLUSH: Command = Command {
     name: "script|flush",
-    arity: Arity::AtLeast(2),
     flags: Flags::NOSCRIPT,
     scope: Scope::Script,
     traits: Traits::LOGGED,
@@ -309,7 +302,6 @@ fn flush(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
 
 const SCRIPT_KILL: Command = Command {
     name: "script|kill",
-    arity: Arity::Exactly(2),
     flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
     summary: "Stops the running script, unless it has already written data.",
     since: "2.6.0",
@@ -339,7 +331,6 @@ pub(super) fn kill(context: &Context<'_, '_>, kind: ScriptKind, reply: Reply<'_>
 
 const SCRIPT_DEBUG: Command = Command {
     name: "script|debug",
-    arity: Arity::Exactly(3),
     flags: Flags::NOSCRIPT,
     summary: "Turns the debugger of scripts off, with NO. There is none.",
     since: "3.2.0",

@@ -13,7 +13,7 @@ use crate::types::sets::{self, FACTS, Member, NewSet, Set, SetView};
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 use crate::commands::reads_much;
 use crate::values::SET_KIND;
@@ -26,7 +26,6 @@ const SET: Command = Command { categories: Categories::SET, group: Group::SET, .
 
 const SINTER: Command = Command {
     name: "sinter",
-    arity: Arity::AtLeast(2),
     keys: &[KeySpec::every(1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the intersection of sets.",
     since: "1.0.0",
@@ -69,7 +68,6 @@ fn intersect<'t>(sets: Vec<Option<SetView<'t>>>, most: usize, visit: impl FnMut(
 
 const SINTERSTORE: Command = Command {
     name: "sinterstore",
-    arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM,
     keys: &[
         KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),
@@ -120,7 +118,6 @@ fn store(
 
 const SINTERCARD: Command = Command {
     name: "sintercard",
-    arity: Arity::AtLeast(3),
     keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the size of the intersection of sets, up to an optional limit.",
     since: "7.0.0",
@@ -181,7 +178,6 @@ impl Counting {
 
 const SUNION: Command = Command {
     name: "sunion",
-    arity: Arity::AtLeast(2),
     keys: &[KeySpec::every(1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the union of sets.",
     since: "1.0.0",
@@ -209,7 +205,6 @@ fn sunion(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resul
 
 const SUNIONCARD: Command = Command {
     name: "sunioncard",
-    arity: Arity::AtLeast(3),
     keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the size of the union of sets, exactly or approximately.",
     since: "8.10.0",
@@ -252,7 +247,6 @@ fn sunioncard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 
 const SUNIONSTORE: Command = Command {
     name: "sunionstore",
-    arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM,
     keys: &[
         KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),

@@ -7,7 +7,7 @@ use crate::types::sets::{Member, Set, SetView};
 use crate::commands::args;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 use crate::commands::random_and_scan::{Selection, Wanted, reply_scanned};
 use crate::commands::reads_much;
@@ -20,7 +20,6 @@ const SET: Command = Command { categories: Categories::SET, group: Group::SET, .
 
 const SADD: Command = Command {
     name: "sadd",
-    arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
     summary: "Adds members to a set, creating it if it is absent.",
@@ -47,7 +46,6 @@ fn sadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 const SREM: Command = Command {
     name: "srem",
-    arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     summary: "Removes members from a set; a set without members is deleted.",
@@ -73,7 +71,6 @@ fn srem(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 const SISMEMBER: Command = Command {
     name: "sismember",
-    arity: Arity::Exactly(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
     summary: "Returns whether a value is a member of a set.",
@@ -97,7 +94,6 @@ fn sismember(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 
 const SMISMEMBER: Command = Command {
     name: "smismember",
-    arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns, for each of several values, whether it is a member of a set.",
@@ -121,7 +117,6 @@ fn smismember(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 
 const SMEMBERS: Command = Command {
     name: "smembers",
-    arity: Arity::Exactly(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns all members of a set.",
     since: "1.0.0",
@@ -146,7 +141,6 @@ fn len(set: Option<SetView<'_>>) -> usize {
 
 const SCARD: Command = Command {
     name: "scard",
-    arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
     summary: "Returns the number of members of a set.",
@@ -165,7 +159,6 @@ fn scard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result
 
 const SPOP: Command = Command {
     name: "spop",
-    arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     summary: "Removes and returns random members of a set.",
@@ -212,7 +205,6 @@ fn pop(set: &mut Change<'_, Set>) -> Option<Vec<u8>> {
 
 const SRANDMEMBER: Command = Command {
     name: "srandmember",
-    arity: Arity::AtLeast(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns random members of a set without removing them.",
     since: "1.0.0",
@@ -256,7 +248,6 @@ fn srandmember(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 
 const SMOVE: Command = Command {
     name: "smove",
-    arity: Arity::Exactly(4),
     flags: Flags::FAST,
     keys: &[
         KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
@@ -294,7 +285,6 @@ fn smove(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 
 const SSCAN: Command = Command {
     name: "sscan",
-    arity: Arity::AtLeast(3),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns some members of a set and the cursor for the next call.",
     since: "2.8.0",

@@ -6,7 +6,7 @@ use crate::resp::{Reply, Request};
 use super::operation::{Operation, Operator};
 use super::{reply_members, store};
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 use crate::commands::reads_much;
 
@@ -32,7 +32,6 @@ const AGGREGATE: Argument = Argument::one_of(
 
 const ZUNION: Command = Command {
     name: "zunion",
-    arity: Arity::AtLeast(3),
     keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the union of sorted sets; the scores of a member are summed unless AGGREGATE is given.",
     since: "6.2.0",
@@ -70,7 +69,6 @@ fn combined(
 
 const ZUNIONSTORE: Command = Command {
     name: "zunionstore",
-    arity: Arity::AtLeast(4),
     flags: Flags::DENYOOM,
     keys: &[
         KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),
@@ -125,7 +123,6 @@ const ZINTER: Command = Command {
 
 const ZINTERSTORE: Command = Command {
     name: "zinterstore",
-    arity: Arity::AtLeast(4),
     flags: Flags::DENYOOM,
     keys: &[
         KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),
@@ -156,7 +153,6 @@ const ZINTERSTORE: Command = Command {
 
 const ZINTERCARD: Command = Command {
     name: "zintercard",
-    arity: Arity::AtLeast(3),
     keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the number of members that all the sorted sets share.",
     since: "7.0.0",
@@ -190,7 +186,6 @@ fn zintercard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 
 const ZDIFF: Command = Command {
     name: "zdiff",
-    arity: Arity::AtLeast(3),
     keys: &[KeySpec::counted(1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the members of the first sorted set that are in none of the others.",
     since: "6.2.0",

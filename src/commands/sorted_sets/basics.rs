@@ -8,9 +8,7 @@ use crate::types::sorted_sets::{SortedSet, SortedSetView, score};
 use super::{members, scores};
 use crate::commands::args::is_word;
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[ZADD, ZCARD, ZCOUNT, ZINCRBY, ZLEXCOUNT, ZMSCORE, ZRANK, ZREVRANK, ZSCORE];
@@ -21,7 +19,6 @@ const SORTED_SET: Command =
 
 const ZADD: Command = Command {
     name: "zadd",
-    arity: Arity::AtLeast(4),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Adds members with scores to a sorted set, or changes the scores of existing members.",
@@ -177,7 +174,6 @@ fn parse_score(text: &[u8]) -> Result<f64> {
 
 const ZINCRBY: Command = Command {
     name: "zincrby",
-    arity: Arity::Exactly(4),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     summary: "Adds to the score of a member; an absent member starts at 0.",
@@ -197,7 +193,6 @@ fn zincrby(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 
 const ZCARD: Command = Command {
     name: "zcard",
-    arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
     summary: "Returns the number of members of a sorted set.",
@@ -216,7 +211,6 @@ fn zcard(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result
 
 const ZSCORE: Command = Command {
     name: "zscore",
-    arity: Arity::Exactly(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the score of a member of a sorted set.",
@@ -247,7 +241,6 @@ fn reply_score(score: Option<f64>, reply: Reply<'_>) -> Sent {
 
 const ZMSCORE: Command = Command {
     name: "zmscore",
-    arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the scores of several members of a sorted set.",
@@ -271,7 +264,6 @@ fn zmscore(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resu
 
 const ZRANK: Command = Command {
     name: "zrank",
-    arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the rank of a member, counted from 0 at the lowest score.",
@@ -336,7 +328,6 @@ const ZREVRANK: Command = Command {
 
 const ZCOUNT: Command = Command {
     name: "zcount",
-    arity: Arity::Exactly(4),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the number of members in a range of scores.",
@@ -361,7 +352,6 @@ fn count(tx: &Transaction<'_>, request: Request<'_>, bounds: Bounds<'_>, reply: 
 
 const ZLEXCOUNT: Command = Command {
     name: "zlexcount",
-    arity: Arity::Exactly(4),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the number of members in a range of byte order; all scores must be equal.",

@@ -8,8 +8,8 @@ use super::removing::{PoppingFromSeveral, Side, pop};
 use crate::commands::args::last;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Only, Result, Run,
-    Taken, Timeout, WaitingRules, looks_at,
+    Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Only, Result, Run, Taken,
+    Timeout, WaitingRules, looks_at,
 };
 use crate::commands::reads_much;
 use crate::types::sorted_sets::SortedSet;
@@ -22,7 +22,6 @@ const SORTED_SET: Command =
 
 const BZPOPMIN: Command = Command {
     name: "bzpopmin",
-    arity: Arity::AtLeast(3),
     flags: Flags::BLOCKING.and(Flags::FAST),
     keys: &[KeySpec::range(1, -2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     summary: "Removes and returns the lowest-scored member of the first non-empty sorted set; blocks if all are empty.",
@@ -91,7 +90,6 @@ const BZPOPMAX: Command = Command {
 
 const BZMPOP: Command = Command {
     name: "bzmpop",
-    arity: Arity::AtLeast(5),
     flags: Flags::BLOCKING,
     keys: &[KeySpec::counted(2, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     summary: "Removes and returns members of the first non-empty sorted set; blocks if all are empty.",

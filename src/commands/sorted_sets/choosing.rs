@@ -7,7 +7,7 @@ use crate::resp::shortest::write_shortest;
 use crate::resp::{Reply, Request};
 use crate::types::sorted_sets::{SortedSet, SortedSetView, score};
 
-use crate::commands::facts::{Argument, Arity, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
+use crate::commands::facts::{Argument, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
 use crate::commands::random_and_scan::{Selection, Wanted, reply_scanned};
 use crate::commands::reads_much;
 
@@ -15,7 +15,6 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[ZRANDMEMBER, ZSCAN];
 
 const ZRANDMEMBER: Command = Command {
     name: "zrandmember",
-    arity: Arity::AtLeast(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SORTEDSET,
     group: Group::SORTED_SET,
@@ -73,7 +72,6 @@ fn at(set: SortedSetView<'_>, position: usize) -> Option<(&[u8], f64)> {
 
 const ZSCAN: Command = Command {
     name: "zscan",
-    arity: Arity::AtLeast(3),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::SORTEDSET,
     group: Group::SORTED_SET,

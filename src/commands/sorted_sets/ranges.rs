@@ -12,8 +12,8 @@ use super::{members, reply_members, scores, store};
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Amount, Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec,
-    Result, Run,
+    Amount, Argument, ArgumentKind, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result,
+    Run,
 };
 use crate::commands::reads_much;
 
@@ -26,7 +26,6 @@ const SORTED_SET: Command =
 
 const ZRANGE: Command = Command {
     name: "zrange",
-    arity: Arity::AtLeast(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the members in a range of ranks, of scores, or of byte order.",
     since: "1.2.0",
@@ -177,7 +176,6 @@ impl<'a> Selected<'a> {
 
 const ZREVRANGE: Command = Command {
     name: "zrevrange",
-    arity: Arity::AtLeast(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the members in a range of ranks, highest score first.",
     since: "1.2.0",
@@ -205,7 +203,6 @@ fn zrevrange(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 
 const ZRANGEBYSCORE: Command = Command {
     name: "zrangebyscore",
-    arity: Arity::AtLeast(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the members in a range of scores, lowest score first.",
     since: "1.0.5",
@@ -267,7 +264,6 @@ fn zrevrangebyscore(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>
 
 const ZRANGEBYLEX: Command = Command {
     name: "zrangebylex",
-    arity: Arity::AtLeast(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the members in a range of byte order; all scores must be equal.",
     since: "2.8.9",
@@ -322,7 +318,6 @@ fn zrevrangebylex(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) 
 
 const ZRANGESTORE: Command = Command {
     name: "zrangestore",
-    arity: Arity::AtLeast(5),
     flags: Flags::DENYOOM,
     keys: &[
         KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),

@@ -10,7 +10,7 @@ use super::{members, reply_members, scores};
 use crate::commands::args::{self, PopFromSeveral, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Amount, Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Amount, Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -22,7 +22,6 @@ const SORTED_SET: Command =
 
 const ZREM: Command = Command {
     name: "zrem",
-    arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     summary: "Removes members from a sorted set; a sorted set without members is deleted.",
@@ -44,7 +43,6 @@ fn zrem(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 const ZREMRANGEBYRANK: Command = Command {
     name: "zremrangebyrank",
-    arity: Arity::Exactly(4),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     summary: "Removes the members in a range of ranks; returns how many were removed.",
     since: "2.0.0",
@@ -147,7 +145,6 @@ fn by_bytes(request: Request<'_>) -> Result<Bounds<'_>> {
 
 const ZPOPMIN: Command = Command {
     name: "zpopmin",
-    arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     summary: "Removes and returns the members with the lowest scores.",
@@ -263,7 +260,6 @@ const ZPOPMAX: Command = Command {
 
 const ZMPOP: Command = Command {
     name: "zmpop",
-    arity: Arity::AtLeast(4),
     keys: &[KeySpec::counted(1, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     summary: "Removes and returns members with the lowest or highest scores from the first non-empty sorted set.",
     since: "7.0.0",

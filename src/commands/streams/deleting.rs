@@ -10,9 +10,7 @@ use super::ids;
 use super::options::{REFERENCES, references};
 use crate::commands::args::is_word;
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XACKDEL, XDELEX];
 
@@ -78,7 +76,6 @@ impl Options {
 
 const XDELEX: Command = Command {
     name: "xdelex",
-    arity: Arity::AtLeast(5),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     categories: Categories::STREAM,
@@ -119,7 +116,6 @@ fn xdelex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 
 const XACKDEL: Command = Command {
     name: "xackdel",
-    arity: Arity::AtLeast(6),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE).and(KeyFlags::DELETE))],
     categories: Categories::STREAM,

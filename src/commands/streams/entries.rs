@@ -12,9 +12,7 @@ use super::ids::{self, NewId};
 use super::options::{IDMP, Options, REFERENCES, TRIM, TRIM_WITH_REFERENCES, logged_count, natural};
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XADD, XDEL, XLEN, XRANGE, XREVRANGE, XSETID, XTRIM];
@@ -27,7 +25,6 @@ const STREAM: Command = Command { categories: Categories::STREAM, group: Group::
 
 const XADD: Command = Command {
     name: "xadd",
-    arity: Arity::AtLeast(5),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))
         .noted("UPDATE instead of INSERT because of the optional trimming feature")],
@@ -121,7 +118,6 @@ fn new_id(wanted: NewId, last: EntryId, now_ms: u64) -> Result<EntryId> {
 
 const XTRIM: Command = Command {
     name: "xtrim",
-    arity: Arity::AtLeast(4),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     summary: "Removes the oldest entries of a stream, down to a length or up to an ID.",
     since: "5.0.0",
@@ -147,7 +143,6 @@ fn xtrim(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 
 const XLEN: Command = Command {
     name: "xlen",
-    arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
     summary: "Returns the number of entries in a stream.",
@@ -167,7 +162,6 @@ fn xlen(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 
 const XRANGE: Command = Command {
     name: "xrange",
-    arity: Arity::AtLeast(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the entries between two IDs, oldest first.",
     since: "5.0.0",
@@ -234,7 +228,6 @@ fn range(tx: &Transaction<'_>, request: Request<'_>, is_back: bool, reply: Reply
 
 const XDEL: Command = Command {
     name: "xdel",
-    arity: Arity::AtLeast(3),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     summary: "Deletes entries from a stream; returns how many were present.",
@@ -263,7 +256,6 @@ fn xdel(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 const XSETID: Command = Command {
     name: "xsetid",
-    arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Sets the last ID of a stream; servers use it for replication.",

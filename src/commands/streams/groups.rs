@@ -12,7 +12,7 @@ use super::{ids, no_group};
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XGROUP];
@@ -22,7 +22,6 @@ const STREAM: Command = Command { categories: Categories::STREAM, group: Group::
 
 const XGROUP: Command = Command {
     name: "xgroup",
-    arity: Arity::AtLeast(2),
     group: Group::STREAM,
     summary: "Manages consumer groups of a stream.",
     since: "5.0.0",
@@ -48,7 +47,6 @@ const ID: Argument =
 
 const CREATE: Command = Command {
     name: "xgroup|create",
-    arity: Arity::AtLeast(5),
     flags: Flags::DENYOOM,
     keys: &[key(KeyFlags::RW.and(KeyFlags::INSERT))],
     summary: "Creates a group that reads the entries after an ID.",
@@ -175,7 +173,6 @@ fn check_group(tx: &Transaction<'_>, request: Request<'_>) -> Result<()> {
 
 const SETID: Command = Command {
     name: "xgroup|setid",
-    arity: Arity::AtLeast(5),
     keys: &[key(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Sets the ID after which a group continues to read.",
     since: "5.0.0",
@@ -215,7 +212,6 @@ fn setid(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 
 const DESTROY: Command = Command {
     name: "xgroup|destroy",
-    arity: Arity::Exactly(4),
     keys: &[key(KeyFlags::RW.and(KeyFlags::DELETE))],
     summary: "Deletes a group with its consumers.",
     since: "5.0.0",
@@ -243,7 +239,6 @@ fn destroy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 
 const CREATECONSUMER: Command = Command {
     name: "xgroup|createconsumer",
-    arity: Arity::Exactly(5),
     flags: Flags::DENYOOM,
     keys: &[key(KeyFlags::RW.and(KeyFlags::INSERT))],
     summary: "Adds a consumer to a group.",
@@ -276,7 +271,6 @@ fn createconsumer(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'
 
 const DELCONSUMER: Command = Command {
     name: "xgroup|delconsumer",
-    arity: Arity::Exactly(5),
     flags: Flags::WRITE,
     keys: &[key(KeyFlags::RW.and(KeyFlags::DELETE))],
     categories: Categories::STREAM.and(Categories::WRITE),

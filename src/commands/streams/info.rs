@@ -12,14 +12,13 @@ use super::budget::Budget;
 use super::{EntryWriter, no_group};
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{Argument, Arity, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
+use crate::commands::facts::{Argument, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
 use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XINFO];
 
 const XINFO: Command = Command {
     name: "xinfo",
-    arity: Arity::AtLeast(2),
     group: Group::STREAM,
     summary: "Inspects streams, consumer groups and consumers.",
     since: "5.0.0",
@@ -43,7 +42,6 @@ fn stream<'t>(tx: &'t Transaction<'_>, request: Request<'_>) -> Result<&'t Ledge
 
 const CONSUMERS: Command = Command {
     name: "xinfo|consumers",
-    arity: Arity::Exactly(4),
     keys: &[KEY],
     categories: Categories::STREAM,
     group: Group::STREAM,
@@ -82,7 +80,6 @@ fn consumers(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 
 const GROUPS: Command = Command {
     name: "xinfo|groups",
-    arity: Arity::Exactly(3),
     keys: &[KEY],
     categories: Categories::STREAM,
     group: Group::STREAM,
@@ -151,7 +148,6 @@ fn progress(
 
 const STREAM: Command = Command {
     name: "xinfo|stream",
-    arity: Arity::AtLeast(3),
     keys: &[KEY],
     categories: Categories::STREAM,
     group: Group::STREAM,

@@ -12,9 +12,7 @@ use crate::values::tree::ledger::{Delivery, EntryId};
 use super::{EntryWriter, ids, no_key_or_group, printed};
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XACK, XAUTOCLAIM, XCLAIM, XPENDING];
 
@@ -23,7 +21,6 @@ const STREAM: Command = Command { categories: Categories::STREAM, group: Group::
 
 const XACK: Command = Command {
     name: "xack",
-    arity: Arity::AtLeast(4),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Acknowledges entries for a group; returns how many were pending.",
@@ -55,7 +52,6 @@ fn xack(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 const XPENDING: Command = Command {
     name: "xpending",
-    arity: Arity::AtLeast(3),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the pending entries of a group: a summary, or one by one.",
     since: "5.0.0",
@@ -186,7 +182,6 @@ fn xpending(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 const XCLAIM: Command = Command {
     name: "xclaim",
-    arity: Arity::AtLeast(6),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Transfers given pending entries to another consumer, and returns them.",
@@ -372,7 +367,6 @@ fn write_claimed(
 
 const XAUTOCLAIM: Command = Command {
     name: "xautoclaim",
-    arity: Arity::AtLeast(6),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE))],
     summary: "Transfers idle pending entries to another consumer, batch by batch.",

@@ -10,15 +10,12 @@ use crate::values::tree::ledger::{MESSAGES, Producers, SECONDS};
 use super::ids;
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XCFGSET, XIDMPRECORD];
 
 const XCFGSET: Command = Command {
     name: "xcfgset",
-    arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::STREAM,
@@ -89,7 +86,6 @@ fn once(
 
 const XIDMPRECORD: Command = Command {
     name: "xidmprecord",
-    arity: Arity::Exactly(5),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::STREAM,

@@ -14,8 +14,7 @@ use super::ids;
 use super::wishes::Reading;
 use crate::commands::args::is_word;
 use crate::commands::facts::{
-    Amount, Argument, Arity, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Run,
-    WaitingRules,
+    Amount, Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Run, WaitingRules,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XREAD, XREADGROUP];
@@ -31,7 +30,6 @@ const MAX_SIZE: Argument = Argument::integer("maxsize").token("MAXSIZE").since("
 
 const XREAD: Command = Command {
     name: "xread",
-    arity: Arity::AtLeast(4),
     flags: Flags::BLOCKING.and(Flags::READONLY),
     keys: &[KeySpec::behind("STREAMS", 1, keys, KeyFlags::RO.and(KeyFlags::ACCESS))],
     categories: Categories::STREAM,
@@ -64,7 +62,6 @@ const XREAD: Command = Command {
 
 const XREADGROUP: Command = Command {
     name: "xreadgroup",
-    arity: Arity::AtLeast(7),
     flags: Flags::BLOCKING,
     keys: &[KeySpec::behind("STREAMS", 4, keys, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns new entries for a consumer of a group, or its unacknowledged ones; can block.",

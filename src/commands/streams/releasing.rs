@@ -10,15 +10,12 @@ use super::deleting::IDS;
 use super::{ids, no_key_or_group, printed};
 use crate::commands::args::{integer, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XNACK];
 
 const XNACK: Command = Command {
     name: "xnack",
-    arity: Arity::AtLeast(7),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     categories: Categories::STREAM,

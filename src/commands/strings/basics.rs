@@ -9,7 +9,7 @@ use crate::types::strings::Text;
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 use crate::values::STRING_KIND;
 
@@ -20,7 +20,6 @@ const STRING: Command = Command { categories: Categories::STRING, group: Group::
 
 const SETNX: Command = Command {
     name: "setnx",
-    arity: Arity::Exactly(3),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::INSERT))],
     summary: "Sets a key to a string only if the key is absent; returns 1 if it was set, 0 if not.",
@@ -58,7 +57,6 @@ pub(in crate::commands) fn tell_of_write(tx: &Transaction<'_>, key: &[u8], expir
 
 const GET: Command = Command {
     name: "get",
-    arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the string at a key.",
@@ -87,7 +85,6 @@ pub(super) fn reply_text(tx: &Transaction<'_>, key: &[u8], text: Option<&[u8]>, 
 
 const GETSET: Command = Command {
     name: "getset",
-    arity: Arity::Exactly(3),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     summary: "Sets a key to a string and returns the old string, in one atomic step.",
@@ -116,7 +113,6 @@ fn getset(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 
 const SET: Command = Command {
     name: "set",
-    arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(
         KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE).and(KeyFlags::VARIABLE_FLAGS),
@@ -421,7 +417,6 @@ fn set_key_flags(request: Request<'_>) -> KeyFlags {
 
 const GETDEL: Command = Command {
     name: "getdel",
-    arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
     summary: "Returns the string at a key and deletes the key, in one atomic step.",
@@ -460,7 +455,6 @@ pub(super) const EXPIRATION: Argument = Argument::one_of(
 
 const GETEX: Command = Command {
     name: "getex",
-    arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))
         .noted("RW and UPDATE because it changes the TTL")],
@@ -504,7 +498,6 @@ fn getex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 
 const SETEX: Command = Command {
     name: "setex",
-    arity: Arity::Exactly(4),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE))],
     summary: "Sets a key to a string that expires after a number of seconds.",
@@ -528,7 +521,6 @@ fn setex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
 
 const PSETEX: Command = Command {
     name: "psetex",
-    arity: Arity::Exactly(4),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE))],
     summary: "Sets a key to a string that expires after a number of milliseconds.",

@@ -11,9 +11,7 @@ use crate::types::strings::Text;
 use super::basics::Condition;
 use crate::commands::args::Options;
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[DELEX, DELIFEQ, DIGEST];
@@ -24,7 +22,6 @@ const STRING: Command =
 
 const DELIFEQ: Command = Command {
     name: "delifeq",
-    arity: Arity::Exactly(3),
     keys: &[KeySpec::first(KeyFlags::RM.and(KeyFlags::DELETE))],
     summary: "Deletes a key only if its string equals the given one: the safe way to release a lock.",
     since: "9.0.0",
@@ -47,7 +44,6 @@ fn delifeq(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 
 const DELEX: Command = Command {
     name: "delex",
-    arity: Arity::AtLeast(2),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE).and(KeyFlags::VARIABLE_FLAGS))
         .variable(delex_key_flags)],
     summary: "Deletes a key, optionally only if its string, or its string's digest, equals or differs from one.",
@@ -127,7 +123,6 @@ pub(in crate::commands) fn delete_if(
 
 const DIGEST: Command = Command {
     name: "digest",
-    arity: Arity::Exactly(2),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the XXH3 digest of a string as 16 hexadecimal digits, for use in conditions.",
     since: "8.4.0",

@@ -9,9 +9,7 @@ use crate::values::Encoding;
 
 use crate::commands::args;
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[DECR, DECRBY, INCR, INCRBY, INCRBYFLOAT];
 
@@ -25,7 +23,6 @@ const STRING: Command = Command {
 
 const INCR: Command = Command {
     name: "incr",
-    arity: Arity::Exactly(2),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     summary: "Adds 1 to the integer at a key; an absent key counts as 0.",
     since: "1.0.0",
@@ -43,7 +40,6 @@ fn incr(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 const DECR: Command = Command {
     name: "decr",
-    arity: Arity::Exactly(2),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     summary: "Subtracts 1 from the integer at a key; an absent key counts as 0.",
     since: "1.0.0",
@@ -66,7 +62,6 @@ fn decr(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 const INCRBY: Command = Command {
     name: "incrby",
-    arity: Arity::Exactly(3),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     summary: "Adds a number to the integer at a key; an absent key counts as 0.",
     since: "1.0.0",
@@ -84,7 +79,6 @@ fn incrby(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 
 const DECRBY: Command = Command {
     name: "decrby",
-    arity: Arity::Exactly(3),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     summary: "Subtracts a number from the integer at a key; an absent key counts as 0.",
     since: "1.0.0",
@@ -117,7 +111,6 @@ fn add(tx: &mut Transaction<'_>, key: &[u8], amount: i64, reply: Reply<'_>) -> R
 
 const INCRBYFLOAT: Command = Command {
     name: "incrbyfloat",
-    arity: Arity::Exactly(3),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     summary: "Adds a decimal number to the number at a key; an absent key counts as 0.",
     since: "2.6.0",

@@ -12,15 +12,12 @@ use crate::values::Encoding;
 use super::basics::{EXPIRATION, Expires};
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[INCREX];
 
 const INCREX: Command = Command {
     name: "increx",
-    arity: Arity::AtLeast(2),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
     categories: Categories::STRING,

@@ -8,9 +8,7 @@ use crate::types::strings::Text;
 use super::basics::{Condition, Expires, reply_text, tell_of_write};
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{
-    Argument, Arity, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
-};
+use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use crate::values::STRING_KIND;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[MGET, MSET, MSETEX, MSETNX];
@@ -20,7 +18,6 @@ const STRING: Command = Command { categories: Categories::STRING, group: Group::
 
 const MGET: Command = Command {
     name: "mget",
-    arity: Arity::AtLeast(2),
     flags: Flags::FAST,
     keys: &[KeySpec::every(1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the strings at several keys, all read at the same moment.",
@@ -44,7 +41,6 @@ fn mget(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result 
 
 const MSET: Command = Command {
     name: "mset",
-    arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::every(2, KeyFlags::OW.and(KeyFlags::UPDATE))],
     summary: "Sets several keys to strings in one atomic step.",
@@ -64,7 +60,6 @@ fn mset(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 const MSETNX: Command = Command {
     name: "msetnx",
-    arity: Arity::AtLeast(3),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::every(2, KeyFlags::OW.and(KeyFlags::INSERT))],
     summary: "Sets several keys to strings in one atomic step, only if none of the keys is present.",
@@ -114,7 +109,6 @@ fn put_pairs<'a>(tx: &mut Transaction<'_>, pairs: impl Iterator<Item = (&'a [u8]
 
 const MSETEX: Command = Command {
     name: "msetex",
-    arity: Arity::AtLeast(4),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::counted(1, 2, KeyFlags::OW.and(KeyFlags::UPDATE))],
     summary: "Sets several keys to strings in one atomic step, with optional conditions and one shared expiry.",

@@ -11,8 +11,7 @@ use crate::types::strings::Text;
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result,
-    Run,
+    Argument, ArgumentKind, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 use crate::commands::reads_much;
 
@@ -23,7 +22,6 @@ const STRING: Command = Command { categories: Categories::STRING, group: Group::
 
 const STRLEN: Command = Command {
     name: "strlen",
-    arity: Arity::Exactly(2),
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
     summary: "Returns the length of a string in bytes; 0 if the key is absent.",
@@ -46,7 +44,6 @@ fn strlen(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Resul
 
 const APPEND: Command = Command {
     name: "append",
-    arity: Arity::Exactly(3),
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::INSERT))],
     summary: "Appends to a string, creating it if it is absent; returns the new length.",
@@ -79,7 +76,6 @@ fn append(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
 
 const SETRANGE: Command = Command {
     name: "setrange",
-    arity: Arity::Exactly(4),
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
     summary: "Overwrites part of a string from a byte offset, padding with zero bytes as needed.",
@@ -123,7 +119,6 @@ fn checked_length(tx: &Transaction<'_>, bytes: usize, more: usize) -> Result<usi
 
 const GETRANGE: Command = Command {
     name: "getrange",
-    arity: Arity::Exactly(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the part of a string between two byte offsets; negative offsets count from the end.",
     since: "2.4.0",
@@ -148,7 +143,6 @@ fn getrange(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 
 const SUBSTR: Command = Command {
     name: "substr",
-    arity: Arity::Exactly(4),
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns part of a string: the former name of GETRANGE.",
     since: "1.0.0",
@@ -174,7 +168,6 @@ fn part(length: usize, start: i64, end: i64) -> Range<usize> {
 
 const LCS: Command = Command {
     name: "lcs",
-    arity: Arity::AtLeast(3),
     keys: &[KeySpec::range(1, 1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns the longest common subsequence of two strings, its length or its positions.",
     since: "7.0.0",

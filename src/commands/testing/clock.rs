@@ -11,7 +11,7 @@ use crate::commands::args;
 use crate::commands::error::Error;
 use crate::commands::execution::permission::check_enabled;
 use crate::commands::facts::help::reply_help;
-use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Scope};
+use crate::commands::facts::{Argument, Command, Context, Flags, Group, Result, Run, Scope};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[CLOCK];
 
@@ -20,7 +20,6 @@ const SERVER: Command = Command { flags: FLAGS, group: Group::SERVER, ..Command:
 
 const CLOCK: Command = Command {
     name: "clock",
-    arity: Arity::AtLeast(2),
     flags: FLAGS,
     is_system: true,
     group: Group::SERVER,
@@ -37,7 +36,6 @@ const FLAGS: Flags = Flags::ADMIN.and(Flags::NOSCRIPT);
 
 const CLOCK_FREEZE: Command = Command {
     name: "clock|freeze",
-    arity: Arity::Exactly(2),
     scope: Scope::Everything,
     is_system: true,
     summary: "Stops the clock; has no effect on a clock that is stopped already.",
@@ -62,7 +60,6 @@ fn freeze(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Re
 
 const CLOCK_ADVANCE: Command = Command {
     name: "clock|advance",
-    arity: Arity::Exactly(3),
     scope: Scope::Everything,
     is_system: true,
     summary: "Moves the clock forward. Returns when every key that expired has been removed and reported.",
@@ -92,7 +89,6 @@ fn advance(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>
 
 const CLOCK_SET: Command = Command {
     name: "clock|set",
-    arity: Arity::Exactly(3),
     scope: Scope::Everything,
     is_system: true,
     summary: "Sets the clock to a Unix time in milliseconds, past or future. It stays stopped or running.",
@@ -125,7 +121,6 @@ fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
 
 const CLOCK_RESUME: Command = Command {
     name: "clock|resume",
-    arity: Arity::Exactly(2),
     scope: Scope::Everything,
     is_system: true,
     summary: "Returns the clock to the system's time and starts it.",
@@ -172,7 +167,6 @@ fn turn(context: &mut Context<'_, '_>, reply: Reply<'_>, turn: impl FnOnce(&Cloc
 
 const CLOCK_INFO: Command = Command {
     name: "clock|info",
-    arity: Arity::Exactly(2),
     is_system: true,
     summary: "Returns whether the clock is stopped, its time, and its offset from the system's time.",
     since: "1.0.0",

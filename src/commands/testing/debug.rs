@@ -31,7 +31,7 @@ const TEXT_BYTES_MAX: i64 = 1 << 20;
 
 const DEBUG: Command = Command {
     name: "debug",
-    arity: Arity::AtLeast(2),
+    arity: Some(Arity::AtLeast(2)),
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     // LOADAOF loads libraries.
     scope: Scope::EverythingInTurn,

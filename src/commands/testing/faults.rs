@@ -15,7 +15,7 @@ use crate::commands::error::Error;
 use crate::commands::execution::permission::check_enabled;
 use crate::commands::facts::help::reply_help;
 use crate::commands::facts::lookup::{Registered, find_full};
-use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run, Traits};
+use crate::commands::facts::{Argument, Command, Context, Flags, Group, Result, Run, Traits};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[FAULT];
 
@@ -31,7 +31,6 @@ const FAULTS: Command = Command {
 
 const FAULT: Command = Command {
     name: "fault",
-    arity: Arity::AtLeast(2),
     summary: "Injects faults, to test clients; off unless `enable-fault-command` allows it.",
     subcommands: &[FAULT_ADD, FAULT_CLEAR, FAULT_DEL, FAULT_HELP, FAULT_LIST],
     complexity: "Depends on subcommand.",
@@ -42,7 +41,6 @@ const FAULT: Command = Command {
 
 const FAULT_ADD: Command = Command {
     name: "fault|add",
-    arity: Arity::AtLeast(3),
     summary: "Adds a fault that applies to matching requests; returns its ID.",
     complexity: "O(1)",
     arguments: &[
@@ -153,7 +151,6 @@ fn error_line(mut text: Vec<u8>) -> Vec<u8> {
 
 const FAULT_LIST: Command = Command {
     name: "fault|list",
-    arity: Arity::Exactly(2),
     summary: "Lists the faults, oldest first; one that has struck its last time has 0 times left.",
     complexity: "O(N) where N is the number of faults",
     example: &[("FAULT LIST", "[]")],
@@ -190,7 +187,6 @@ fn describe(action: &Action) -> Vec<u8> {
 
 const FAULT_DEL: Command = Command {
     name: "fault|del",
-    arity: Arity::Exactly(3),
     summary: "Removes a fault by its ID; requests that it has already delayed stay delayed.",
     complexity: "O(N) where N is the number of faults",
     arguments: &[Argument::integer("id")],
@@ -207,7 +203,6 @@ fn del(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
 
 const FAULT_CLEAR: Command = Command {
     name: "fault|clear",
-    arity: Arity::Exactly(2),
     summary: "Removes all faults and ends their delays; returns the number of faults removed.",
     complexity: "O(N) where N is the number of faults and of delayed requests",
     example: &[

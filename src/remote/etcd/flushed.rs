@@ -7,7 +7,7 @@
 use tonic::Status;
 
 use super::look_at_flushes;
-use super::messages::{DeleteRangeRequest, Operation, Outcome, RangeRequest, RequestOp};
+use super::messages::{DeleteRangeRequest, Operation, OperationResponse, RangeRequest, RequestOp};
 use super::names::Names;
 use super::wire::Wire;
 
@@ -65,7 +65,7 @@ impl Flushed {
         let request = Some(Operation::DeleteRange(DeleteRangeRequest { key, range_end }));
         let done = wire.all(vec![RequestOp { request }]).await?;
         let deleted = match done.responses.into_iter().next().and_then(|done| done.response) {
-            Some(Outcome::DeleteRange(done)) => done.deleted,
+            Some(OperationResponse::DeleteRange(done)) => done.deleted,
             _ => 0,
         };
         self.from = end;

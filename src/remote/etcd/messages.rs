@@ -152,12 +152,12 @@ pub(super) enum Operation {
 /// The result of one operation.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ResponseOp {
-    #[prost(oneof = "Outcome", tags = "1, 2, 3, 4")]
-    pub(super) response: Option<Outcome>,
+    #[prost(oneof = "OperationResponse", tags = "1, 2, 3, 4")]
+    pub(super) response: Option<OperationResponse>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub(super) enum Outcome {
+pub(super) enum OperationResponse {
     #[prost(message, tag = 1)]
     Range(RangeResponse),
     #[prost(message, tag = 2)]
@@ -365,7 +365,7 @@ impl ResponseOp {
     /// The key that was read alone, if it was there.
     pub(super) fn into_key(self) -> Option<KeyValue> {
         match self.response {
-            Some(Outcome::Range(range)) => range.kvs.into_iter().next(),
+            Some(OperationResponse::Range(range)) => range.kvs.into_iter().next(),
             _ => None,
         }
     }
@@ -373,7 +373,7 @@ impl ResponseOp {
     /// What has come of a transaction within one.
     pub(super) fn into_txn(self) -> Option<TxnResponse> {
         match self.response {
-            Some(Outcome::Txn(txn)) => Some(txn),
+            Some(OperationResponse::Txn(txn)) => Some(txn),
             _ => None,
         }
     }

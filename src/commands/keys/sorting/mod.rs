@@ -14,8 +14,8 @@ use crate::commands::error::Error;
 use crate::commands::execution::permission::may_read_all_keys;
 use crate::commands::execution::tracking::remember;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySearch, KeySpec,
-    Result, Run,
+    Argument, ArgumentKind, Categories, Command, Context, Flags, Group, KeyFlags, KeySearch, KeySpec, Result,
+    Run,
 };
 use crate::commands::reads_much;
 use crate::events::EventClass;
@@ -82,7 +82,6 @@ const STORE: Argument = Argument::new("destination", ArgumentKind::Key).token("S
 
 const SORT: Command = Command {
     name: "sort",
-    arity: Arity::AtLeast(2),
     flags: Flags::WRITE.and(Flags::DENYOOM),
     keys: &[SOURCE, PATTERNS, TARGET],
     categories: CATEGORIES.and(Categories::WRITE),
@@ -111,7 +110,6 @@ fn sort(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
 
 const SORT_RO: Command = Command {
     name: "sort_ro",
-    arity: Arity::AtLeast(2),
     flags: Flags::READONLY,
     keys: &[SOURCE, PATTERNS],
     categories: CATEGORIES.and(Categories::READ),
