@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis_protocol::resp3::types::OwnedFrame;
 
 use crate::acl::log::{Entry, Reason};
-use crate::acl::{Catalog, Categories, Deed, Denial, Grants, Refused, Selector, User};
+use crate::acl::{Access, Catalog, Categories, Deed, Denial, Grants, Refused, Selector, User};
 use crate::clients::Leaving;
 use crate::pubsub::ChannelKind;
 use crate::resp::number::parse_integer;
@@ -295,11 +295,9 @@ const ACL_LOG: Command = Command {
     summary: "Lists recent denials by the ACL: ten, or a given number; RESET removes them.",
     since: "6.0.0",
     complexity: "O(N) with N being the number of entries shown.",
-    arguments: &[Argument::one_of(
-        "operation",
-        &[Argument::integer("count"), Argument::pure_token("reset", "RESET")],
-    )
-    .optional()],
+    arguments: &[
+        Argument::one_of("operation", &[Argument::integer("count"), Argument::word("RESET")]).optional()
+    ],
     example: &[("ACL LOG RESET", "OK"), ("ACL LOG", "[]")],
     run: Run::Server(log),
     ..SERVER
@@ -400,17 +398,18 @@ fn dry_run_absent<'a>(grants: &Grants, catalog: &Catalog, request: Request<'a>) 
     if !absent.arity.allows(request.len()) {
         return Err(Error::wrong_arity(absent.name));
     }
-    let keys = absent.keys_of(request);
+    let access = Access { reads: true, writes: true };
+    let key = absent.key_of(request).map(|key| (key, access));
     let denial = grants.check(&Deed {
         command: catalog.find(absent.name.as_bytes()),
         first_argument: request.get(1),
-        keys: keys.iter().copied(),
+        keys: key.into_iter(),
         channels: std::iter::empty(),
         channels_are_patterns: false,
     });
     Ok(denial.err().map(|denial| match denial {
         Denial::Command => (Reason::Command, absent.name.as_bytes()),
-        Denial::Key(at) => (Reason::Key, keys[at].0),
+        Denial::Key(_) => (Reason::Key, key.map_or(&b""[..], |(key, _)| key)),
         Denial::Channel(_) => (Reason::Channel, &b""[..]),
     }))
 }
