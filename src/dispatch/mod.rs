@@ -490,13 +490,7 @@ fn run_everywhere(
         let ran = run_in_memory(instance, session, command, request, None, out);
         ran.unwrap_or(Err(Error::fixed(ALL_KEYS_TAKEN)))
     };
-    let hidden = |database| {
-        let mut hidden = 0;
-        let tx = instance.keyspace.begin_all(database).map_err(|_| Error::fixed(ALL_KEYS_TAKEN))?;
-        tx.walk()?.for_each_key(|key| hidden += usize::from(remote.hides(key)));
-        Ok(hidden)
-    };
-    match all_keys::execute(remote, session, command, request, in_memory, hidden, out) {
+    match all_keys::execute(remote, session, command, request, in_memory, out) {
         Ok(result) => Ok(result),
         Err(_not_answered) => Err(Wait::Store),
     }

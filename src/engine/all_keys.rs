@@ -22,9 +22,6 @@ use crate::session::{Pending, Session};
 /// below 2^53, since there are clients that keep numbers as floating point.
 const IN_STORE: u64 = 1 << Cursor::BITS;
 
-/// How often RANDOMKEY looks for a key in memory that does not live in the store, while there may be others.
-const RANDOM_TRIES_MAX: u32 = 100;
-
 /// The question of a request to the store; `None` if it concerns memory alone.
 ///
 /// # Errors
@@ -57,8 +54,7 @@ fn question(
     }))
 }
 
-/// Asks the store, once the part of the reply from memory is known. `memory` runs the request there, and
-/// `hidden` counts the keys of a database in memory that live in the store.
+/// Asks the store, and joins its answer with what `memory` replies, which runs the request there.
 ///
 /// # Errors
 ///
@@ -68,8 +64,7 @@ pub(crate) fn execute(
     session: &mut Session,
     command: &'static Command,
     request: Request<'_>,
-    mut memory: impl FnMut(&mut Session, &mut Vec<u8>) -> Result<()>,
-    hidden: impl FnOnce(usize) -> Result<usize>,
+    memory: impl FnOnce(&mut Session, &mut Vec<u8>) -> Result<()>,
     out: &mut Vec<u8>,
 ) -> std::result::Result<Result<()>, NotAnswered> {
     let question = match question(remote.settings.store_keys.has_all(), session, command, request) {
@@ -80,13 +75,6 @@ pub(crate) fn execute(
         let mut reply = Vec::new();
         if let Err(error) = memory(session, &mut reply) {
             return Ok(Err(error));
-        }
-        if remote.has_leftovers() {
-            // The cursor stands before the keys.
-            let keys = reply.iter().skip(1).position(|byte| *byte == b'*').map_or(0, |place| place + 1);
-            let visible = without_hidden(&reply[keys..], remote);
-            reply.truncate(keys);
-            reply.extend_from_slice(&visible);
         }
         out.extend_from_slice(&on_to_the_store(reply));
         return Ok(Ok(()));
@@ -110,59 +98,16 @@ pub(crate) fn execute(
             {
                 return Ok(Err(error));
             }
-            if remote.has_leftovers() {
-                let is_hidden = |reply: &[u8]| bulk(reply).is_some_and(|(key, _)| remote.hides(key));
-                for _ in 0..RANDOM_TRIES_MAX {
-                    if !matches!(question, Question::Any { .. }) || !is_hidden(&reply) {
-                        break;
-                    }
-                    reply.clear();
-                    if let Err(error) = memory(session, &mut reply) {
-                        return Ok(Err(error));
-                    }
-                }
-                reply = match question {
-                    Question::Names(_) => without_hidden(&reply, remote),
-                    Question::Any { .. } if is_hidden(&reply) => b"$-1\r\n".to_vec(),
-                    Question::Count(_) => match hidden(session.database) {
-                        Ok(hidden) => format!(":{}\r\n", number_in(&reply) - hidden as i64).into_bytes(),
-                        Err(error) => return Ok(Err(error)),
-                    },
-                    _ => reply,
-                };
-            }
             let now_ms = remote.clock.now_ms();
             Ok(join((command, request, question), told, &reply, (session, now_ms), out))
         }
     }
 }
 
-/// A string of a reply, and what follows it.
-fn bulk(reply: &[u8]) -> Option<(&[u8], &[u8])> {
-    let digits = reply.iter().position(|byte| *byte == b'\r')?;
-    let length = usize::try_from(parse_integer(reply.strip_prefix(b"$")?.get(..digits - 1)?)?).ok()?;
-    let (text, rest) = reply.get(digits + 2..)?.split_at_checked(length)?;
-    Some((text, rest.get(2..)?))
-}
-
 /// The number that a reply begins with: an integer, or how many elements follow.
 fn number_in(reply: &[u8]) -> i64 {
     let line = reply.iter().position(|byte| *byte == b'\r').unwrap_or(0);
     reply.get(1..line).and_then(parse_integer).unwrap_or(0)
-}
-
-/// An array of keys in memory without those that live in the store.
-fn without_hidden(array: &[u8], remote: &Remote) -> Vec<u8> {
-    let line = array.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    let (mut rest, mut count, mut kept) = (&array[line..], 0, Vec::new());
-    while let Some((key, after)) = bulk(rest) {
-        if !remote.hides(key) {
-            kept.extend_from_slice(&rest[..rest.len() - after.len()]);
-            count += 1;
-        }
-        rest = after;
-    }
-    [format!("*{count}\r\n").as_bytes(), &kept].concat()
 }
 
 /// Where SCAN has seen all of memory, it goes on in the store.

@@ -131,6 +131,8 @@ pub struct Keyspace {
     long_held: LongHeld,
     /// Lets other threads serve the clients of the calling thread. The server sets it.
     hand_over: OnceLock<fn()>,
+    /// Keys that no client sees, if there are any.
+    hidden: OnceLock<scan::Hidden>,
     /// Frees garbage on another thread. The server sets it.
     background: OnceLock<FreeInBackground>,
     /// Whether a snapshot waits for entries.
@@ -180,6 +182,7 @@ impl Keyspace {
             is_busy: Arc::default(),
             long_held: LongHeld::default(),
             hand_over: OnceLock::new(),
+            hidden: OnceLock::new(),
             background: OnceLock::new(),
             has_snapshot: AtomicBool::new(false),
             preserved_bytes: PreservedBytes::default(),

@@ -13,12 +13,13 @@
 //! tables grow. Redis reaches the same with a cursor whose bits are counted backwards, but then a table must
 //! keep its entries in the order of their hashes.
 
+use std::fmt;
 use std::ops::Deref;
 
-use super::SHARDS_MAX;
-use super::Shard;
+use super::store::entry::Entry;
 use super::store::table::Table;
 use super::transaction::{Transaction, Walk};
+use super::{Keyspace, SHARDS_MAX, Shard};
 use crate::values::TypeFacts;
 
 const SHARD_BITS: u32 = SHARDS_MAX.trailing_zeros();
@@ -105,7 +106,45 @@ impl ScanLimit {
     const PLACES_PER_KEY: usize = 10;
 }
 
+/// Finds the keys that no client sees.
+pub(super) struct Hidden(Box<dyn Fn(&[u8]) -> bool + Send + Sync>);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hidden").finish_non_exhaustive()
+    }
+}
+
+impl Keyspace {
+    /// Hides some keys from clients: they are neither listed nor counted. Only the first call counts.
+    pub fn hide(&self, is_hidden: impl Fn(&[u8]) -> bool + Send + Sync + 'static) {
+        let _ = self.hidden.set(Hidden(Box::new(is_hidden)));
+    }
+
+    /// Whether a key is hidden from clients.
+    pub fn hides(&self, key: &[u8]) -> bool {
+        self.hidden.get().is_some_and(|Hidden(is_hidden)| is_hidden(key))
+    }
+}
+
 impl<'a, T: Deref<Target = Transaction<'a>>> Walk<T> {
+    /// Whether clients see an entry.
+    fn shows(&self, entry: &Entry) -> bool {
+        !self.has_expired(entry) && !self.keyspace().hides(entry.key())
+    }
+
+    /// How many keys of the database clients do not see.
+    pub fn hidden_keys(&self) -> usize {
+        let hidden = |shard: &Shard| {
+            let entries = shard.table(self.database()).into_iter().flat_map(Table::entries);
+            entries.filter(|entry| self.keyspace().hides(entry.key())).count()
+        };
+        match self.keyspace().hidden.get() {
+            Some(_) => self.keyspace().shard_numbers().map(|number| self.visit(number, hidden)).sum(),
+            None => 0,
+        }
+    }
+
     /// Calls `see` for each key of the database once. No shard is locked while `see` runs, unless the
     /// transaction holds all: then these are the keys of one moment.
     pub fn for_each_key(&self, mut see: impl FnMut(&[u8])) {
@@ -114,7 +153,7 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Walk<T> {
             copies.clear();
             self.visit(number, |shard| {
                 let entries = shard.table(self.database()).into_iter().flat_map(Table::entries);
-                let there = entries.filter(|entry| !self.has_expired(entry));
+                let there = entries.filter(|entry| self.shows(entry));
                 there.for_each(|entry| copies.push(entry.key()));
             });
             copies.iter().for_each(&mut see);
@@ -141,7 +180,7 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Walk<T> {
                 let is_same_layout = cursor.place == 0 || cursor.layout == layout;
                 let mut place = if is_same_layout { cursor.place } else { 0 };
                 while place < table.places() && (!is_same_layout || keys_left > 0 && places_left > 0) {
-                    if let Some(entry) = table.at(place).filter(|entry| !self.has_expired(entry)) {
+                    if let Some(entry) = table.at(place).filter(|entry| self.shows(entry)) {
                         copies.push(entry.key());
                         types.push(self.value_of(entry).facts);
                         keys_left = keys_left.saturating_sub(1);
@@ -173,7 +212,7 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Walk<T> {
                 places_max = places_max.max(self.places_in(shard));
                 let place = if places_max > 0 { fastrand::usize(..places_max) } else { return None };
                 let table = shard.table(self.database()).filter(|table| place < table.places())?;
-                let found = table.at(place).filter(|entry| !self.has_expired(entry));
+                let found = table.at(place).filter(|entry| self.shows(entry));
                 found.map(|entry| entry.key().to_vec())
             })
         });
@@ -203,7 +242,7 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Walk<T> {
 
     fn random_key_of(&self, table: &Table) -> Option<Vec<u8>> {
         let places = table.places();
-        let at = |place: usize| table.at(place).filter(|entry| !self.has_expired(entry));
+        let at = |place: usize| table.at(place).filter(|entry| self.shows(entry));
         let drawn = (0..DRAWS_MAX.min(4 * places)).find_map(|_| at(fastrand::usize(..places)));
         let found = drawn.or_else(|| (0..places).find_map(at));
         found.map(|entry| entry.key().to_vec())

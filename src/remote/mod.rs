@@ -54,7 +54,7 @@ mod target;
 mod tls;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -169,8 +169,6 @@ pub struct Remote {
     /// Connections that are being opened.
     #[cfg(feature = "postgres")]
     rooms: postgres::Rooms,
-    /// Whether memory has keys that live in the store: they were loaded, and no client sees them.
-    has_leftovers: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -215,23 +213,7 @@ impl Remote {
             questions: Questions::default(),
             #[cfg(feature = "postgres")]
             rooms: postgres::Rooms::default(),
-            has_leftovers: AtomicBool::new(false),
         }
-    }
-
-    /// Notes that memory has keys that live in the store.
-    pub fn set_leftovers(&self) {
-        self.has_leftovers.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether memory has keys that live in the store.
-    pub fn has_leftovers(&self) -> bool {
-        self.has_leftovers.load(Ordering::Relaxed)
-    }
-
-    /// Whether a key in memory is hidden, since it lives in the store.
-    pub fn hides(&self, key: &[u8]) -> bool {
-        self.has_leftovers() && self.settings.store_keys.has(key)
     }
 
     /// The rows of these keys, as far as they can be guessed. `told` are those that the store has returned to

@@ -77,10 +77,6 @@ pub struct Server {
 impl Server {
     /// Starts a server with threads of its own. When this returns, the data are loaded and clients are
     /// accepted. All memory of the process counts as the server's.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub fn start(startup: Startup) -> Result<Server, String> {
         let host = Server::host(threads(&startup.config))?;
         let scale = Scale::server(host.threads);
@@ -88,10 +84,6 @@ impl Server {
     }
 
     /// Starts a server on the threads of a host, with a scale that may give it an account of its memory.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub fn start_on(host: Arc<Host>, scale: Scale, startup: Startup) -> Result<Server, String> {
         let mut server = Server::open(host, scale, startup, Hooks::default())?;
         server.load()?;
@@ -100,10 +92,6 @@ impl Server {
     }
 
     /// The threads for some servers: so many serve clients.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub fn host(threads: usize) -> Result<Arc<Host>, String> {
         Host::start(threads, buffers::prepare)
     }
@@ -163,7 +151,8 @@ impl Server {
             walk.for_each_key(|key| keys += usize::from(remote.settings.store_keys.has(key)));
         }
         if keys > 0 {
-            remote.set_leftovers();
+            let remote = Arc::clone(remote);
+            keyspace.hide(move |key| remote.settings.store_keys.has(key));
             tracing::warn!(
                 "{keys} keys in memory match store-keys: no client sees them, since these keys live in the \
                  store. Start without the store to get at them, or FLUSHALL deletes them"

@@ -34,16 +34,13 @@ const DBSIZE: Command = Command {
 };
 
 fn dbsize(tx: &Transaction<'_>, _: Request<'_>, reply: Reply<'_>) -> Result {
-    Ok(reply.count(tx.everything()?.database_size().keys))
+    Ok(reply.count(tx.everything()?.database_size().keys - tx.walk()?.hidden_keys()))
 }
 
 /// Whether keys are freed later, or before the reply.
 const ASYNC_OR_SYNC: Argument = Argument::one_of(
     "flush-type",
-    &[
-        Argument::pure_token("async", "ASYNC").since("4.0.0"),
-        Argument::pure_token("sync", "SYNC").since("6.2.0"),
-    ],
+    &[Argument::word("ASYNC").since("4.0.0"), Argument::word("SYNC").since("6.2.0")],
 )
 .optional();
 

@@ -62,8 +62,10 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     let may_read = permission::may_read(context.session, &LOCKS_LIST);
     // The lens may have missed news of a lock: the keyspace decides.
     let is_shown = |held: &Held| {
-        let is_hidden = instance.remote.get().is_some_and(|remote| remote.hides(&held.key));
-        tx.is_lock(&held.key) && may_read(&held.key) && !is_hidden && !instance.ignores_lock(&held.key)
+        tx.is_lock(&held.key)
+            && may_read(&held.key)
+            && !instance.keyspace.hides(&held.key)
+            && !instance.ignores_lock(&held.key)
     };
     let chosen: Vec<Held> = held.into_iter().filter(is_shown).take(choice.count).collect();
     drop(may_read);

@@ -178,10 +178,6 @@ impl Keyspace {
     }
 
     /// Checks that no other thread holds a shard for long, for a request that looks at one after the other.
-    ///
-    /// # Errors
-    ///
-    /// [`NotNow`]
     pub fn hold_none_when_free(&self) -> Result<Hold<'_>, NotNow> {
         self.shard_numbers().try_for_each(|number| self.lock_for_client(number).map(drop))?;
         Ok(Hold::nothing())
