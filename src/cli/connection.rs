@@ -87,10 +87,6 @@ impl From<io::Error> for Failure {
 
 impl Connection {
     /// Connects to the server that the options name.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub(super) fn open(runtime: &Rc<Runtime>, options: &Options) -> Result<Connection, String> {
         let stream = runtime.block_on(open(options))?;
         Ok(Connection {

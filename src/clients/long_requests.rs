@@ -66,10 +66,6 @@ impl LongRequests {
     /// Counts a long request of a client, whose reply may take this number of bytes, within a limit. The only
     /// one may exceed it: unless its arguments alone make its reply long (`is_repeated`), it is no larger
     /// than the values that it reads.
-    ///
-    /// # Errors
-    ///
-    /// [`TooMuch`]
     pub fn admit(
         self: &Arc<Self>,
         client: &Arc<Client>,

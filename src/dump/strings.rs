@@ -127,24 +127,12 @@ enum Announced {
 /// The source from which a type reads its values: a [`Decoder`], whatever its input.
 pub trait Source {
     /// Reads a length, or another number.
-    ///
-    /// # Errors
-    ///
-    /// [`DecodeError`]
     fn length(&mut self) -> Result<u64, DecodeError>;
 
     /// Reads a string in the place of what was in `string`.
-    ///
-    /// # Errors
-    ///
-    /// [`DecodeError`]
     fn string(&mut self, string: &mut Vec<u8>) -> Result<(), DecodeError>;
 
     /// Reads as many bytes as `bytes` has, in their place.
-    ///
-    /// # Errors
-    ///
-    /// [`DecodeError`]
     fn bytes(&mut self, bytes: &mut [u8]) -> Result<(), DecodeError>;
 
     /// Decides about a value that can be read and is not as it should be, such as a set with a member twice.
@@ -238,10 +226,6 @@ impl<R: Read> Decoder<R> {
     }
 
     /// Reads some bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`DecodeError`]
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let mut array = [0; N];
         self.input.read_exact(&mut array)?;
@@ -249,10 +233,6 @@ impl<R: Read> Decoder<R> {
     }
 
     /// Reads a length, or another number.
-    ///
-    /// # Errors
-    ///
-    /// [`DecodeError`]
     pub(crate) fn length(&mut self) -> Result<u64, DecodeError> {
         match self.announced()? {
             Announced::Length(length) => Ok(length),
@@ -261,10 +241,6 @@ impl<R: Read> Decoder<R> {
     }
 
     /// Reads a string in the place of what was in `string`.
-    ///
-    /// # Errors
-    ///
-    /// [`DecodeError`]
     pub(crate) fn string(&mut self, string: &mut Vec<u8>) -> Result<(), DecodeError> {
         let integer = match self.announced()? {
             Announced::Length(length) => {

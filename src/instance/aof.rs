@@ -110,10 +110,6 @@ impl Instance {
     }
 
     /// Checks whether the log could be written to its place.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub fn probe_aof(&self) -> Result<(), String> {
         self.probe(&self.aof_place())
     }
@@ -182,10 +178,6 @@ impl Instance {
     }
 
     /// Writes a new base, and returns how that ended.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub(super) fn try_rewrite(&self) -> Result<Rewritten, String> {
         let aof = &self.persistence.aof;
         let turns = aof.turns();

@@ -70,10 +70,6 @@ impl Instance {
 
     /// Writes the data as they are now into a file without a name, for a thread that may wait. Clients go on
     /// meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// [`NotSaved`]
     fn export(&self) -> Result<File, NotSaved> {
         let failed = |error: io::Error| {
             tracing::warn!("A snapshot for a client cannot be written: {}", reason(&error));

@@ -50,10 +50,6 @@ pub trait Replay {
 
 impl Instance {
     /// Runs the requests of the log, if there is one, and begins to log. Called before there are clients.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub fn load_aof(&self, replay: &mut dyn Replay) -> Result<(), String> {
         let (place, aof) = (self.aof_place(), &self.persistence.aof);
         aof.lock(&place)?;

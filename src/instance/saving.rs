@@ -81,10 +81,6 @@ impl Instance {
     }
 
     /// Saves the data as they are now, and waits until they are saved. Clients go on meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// [`NotSaved`]
     pub fn save(&self) -> Result<(), NotSaved> {
         let job = self.begin_alone(false)?;
         match self.write_snapshot(job) {
@@ -110,10 +106,6 @@ impl Instance {
     }
 
     /// Saves the data for a caller whose transaction holds everything. All clients wait.
-    ///
-    /// # Errors
-    ///
-    /// [`NotSaved`]
     pub fn save_within(&self, tx: &mut Everything<&mut Transaction<'_>>) -> Result<(), NotSaved> {
         let job = self.begin_save(tx, false).ok_or(NotSaved::InProgress)?;
         match self.persistence.write(job, &mut tx.walk_mut(), clock::system_s) {
@@ -173,10 +165,6 @@ impl Instance {
     }
 
     /// Loads the last snapshot, if there is one. Called before there are clients.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub fn load(&self) -> Result<(), String> {
         let (path, started) = (self.snapshot_target().path(), Instant::now());
         let fatal = |why: String| format!("Fatal error loading the DB {}: {why}. Exiting.", path.display());

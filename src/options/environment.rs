@@ -35,10 +35,6 @@ pub(super) struct Unknown {
 }
 
 /// Stores the values of the environment's variables. Returns those that are no parameters.
-///
-/// # Errors
-///
-/// With one line for people.
 pub(super) fn apply(config: &Config, environment: &[(OsString, OsString)]) -> Result<Vec<Unknown>, String> {
     let of = |name: &str| environment.iter().find(|(other, _)| *other == *name).map(|(_, value)| value);
     // An empty value means no value: compose files contain `${REDIS_PASSWORD:-}`.

@@ -31,10 +31,6 @@ impl Caller {
     /// relative to it.
     ///
     /// Must be called before the first other thread starts: only the calling thread continues.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub(super) fn leave() -> Result<Caller, String> {
         let failed = |error| format!("cannot continue in the background: {}", files::reason(&error));
         let (reader, writer) = pipe().map_err(failed)?;

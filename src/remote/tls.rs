@@ -24,10 +24,6 @@ pub struct TlsFiles {
 
 impl TlsFiles {
     /// The authorities of the file, or those of the system.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub(super) fn trusted(&self) -> Result<RootCertStore, String> {
         let mut trusted = RootCertStore::empty();
         trusted.add_parsable_certificates(match &self.authorities {
@@ -51,10 +47,6 @@ impl TlsFiles {
     }
 
     /// How a client of the store speaks TLS.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub(super) fn client_config(&self) -> Result<ClientConfig, String> {
         let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()

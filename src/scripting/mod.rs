@@ -120,10 +120,6 @@ impl Scripting {
     }
 
     /// Takes the turn; waits up to [`SOON`] for it. The caller must hold no shard.
-    ///
-    /// # Errors
-    ///
-    /// [`NotYet`]
     pub fn take_turn(&self) -> Result<Turn<'_>, NotYet> {
         let turn = |guard, has_waited| Turn { guard: Some(guard), queue: &self.queue, has_waited };
         if let Some(guard) = self.turn.try_lock() {

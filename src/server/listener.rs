@@ -73,10 +73,6 @@ pub(super) struct Listeners {
 }
 
 /// Opens the ports and the socket of the parameters.
-///
-/// # Errors
-///
-/// With one line of text.
 pub(super) fn open(instance: &Instance) -> Result<Listeners, String> {
     let config = &instance.config;
     let (port, tls_port) = (config.port.get() as u16, config.tls_port.get() as u16);

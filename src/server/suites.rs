@@ -21,10 +21,6 @@ pub(super) struct Offer {
 
 impl Offer {
     /// What the parameters allow.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub(super) fn of(config: &Config) -> Result<Offer, String> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let versions = versions(&text(&config.tls_protocols.get()))?;

@@ -42,10 +42,6 @@ impl fmt::Debug for Tls {
 
 impl Tls {
     /// Reads the certificate, the key and the authorities from the files in the parameters.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub(super) fn of(config: &Config) -> Result<Tls, String> {
         Ok(Tls(Arc::new(RwLock::new(terms(config)?))))
     }

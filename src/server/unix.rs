@@ -20,10 +20,6 @@ pub(super) struct SocketFile(NamedFile);
 impl SocketFile {
     /// Opens the socket at `unixsocket`, if that is set. Replaces a socket that an earlier server has left,
     /// as in Redis.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub(super) fn open(config: &Config) -> Result<Option<(UnixListener, SocketFile)>, String> {
         let Some(file) = config.file_of(&config.unixsocket) else { return Ok(None) };
         open(&file, config.unixsocketperm.get() as u32, config.tcp_backlog.get() as i32)

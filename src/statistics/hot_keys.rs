@@ -102,10 +102,6 @@ impl HotKeys {
     }
 
     /// Starts a session, and forgets the one before.
-    ///
-    /// # Errors
-    ///
-    /// [`IsActive`]
     pub fn start(&self, settings: Settings, now_ms: u64, processor_ms: [u64; 2]) -> Result<(), IsActive> {
         let mut last = self.at(now_ms);
         if self.is_active() {
@@ -136,10 +132,6 @@ impl HotKeys {
     }
 
     /// Forgets what was measured.
-    ///
-    /// # Errors
-    ///
-    /// [`IsActive`]
     pub fn reset(&self, now_ms: u64) -> Result<(), IsActive> {
         let mut last = self.at(now_ms);
         if self.is_active() {

@@ -66,20 +66,12 @@ impl AofPlace {
     }
 
     /// Makes the directory, if it does not exist.
-    ///
-    /// # Errors
-    ///
-    /// With a line for the log.
     pub fn make(&self) -> Result<(), String> {
         // If another process has made it, that process may not have synced the parent directory.
         self.make_directory().and_then(|()| sync_directory(&self.root)).map_err(|error| self.refused(&error))
     }
 
     /// Checks whether files can be created there. Does not wait for the disk.
-    ///
-    /// # Errors
-    ///
-    /// With a line for the log.
     pub fn probe(&self) -> Result<(), String> {
         let file = self.path(b"temp-probe.rdb");
         let made = self.make_directory().and_then(|()| files::create_temporary(&file, 0o600));
@@ -89,10 +81,6 @@ impl AofPlace {
 
     /// Locks the directory, so that no other server logs there while the returned lock exists. Returns `None`
     /// if the file system has no locks.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub fn lock(&self) -> Result<Option<File>, String> {
         let opened = self.make_directory().and_then(|()| File::open(&self.directory));
         let directory = opened.map_err(|error| self.refused(&error))?;
@@ -198,10 +186,6 @@ impl AofPlace {
 
     /// Creates an empty increment. If there is already a file of that name, it is removed rather than
     /// emptied: it no longer counts, but another process may still write to it.
-    ///
-    /// # Errors
-    ///
-    /// With a line for the log.
     pub fn create(&self, part: &Part) -> Result<File, String> {
         let path = self.path(&part.name);
         let _ = fs::remove_file(&path);
@@ -218,10 +202,6 @@ impl AofPlace {
 
 impl Manifest {
     /// Reads the manifest. Returns `None` if there is none, and no file that one could have listed.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub fn read(place: &AofPlace) -> Result<Option<Manifest>, String> {
         let path = place.manifest();
         match fs::read(&path) {
@@ -239,10 +219,6 @@ impl Manifest {
     }
 
     /// Reads the list of a manifest's text.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub(crate) fn parse(text: &[u8]) -> Result<Manifest, String> {
         let mut manifest = Manifest::default();
         if text.is_empty() {
@@ -389,10 +365,6 @@ impl Manifest {
     }
 
     /// Turns the single file that Redis kept before 7.0 into the base: moves it into the log's directory.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub fn take_over(place: &AofPlace) -> Result<Option<Manifest>, String> {
         let old = place.root.join(OsStr::from_bytes(&place.name));
         if !is_file(&old) {

@@ -429,10 +429,6 @@ impl Aof {
     }
 
     /// Locks a directory against other servers, until the log is off.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub fn lock(&self, place: &AofPlace) -> Result<(), String> {
         let mut state = self.state.lock();
         let is_held = state.lock.as_ref().is_some_and(|(directory, _)| *directory == place.directory);
@@ -516,10 +512,6 @@ impl Aof {
 
     /// The manifest, and the place of its files: `place`, or the current place of a log that is being
     /// written.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub fn files(&self, place: AofPlace) -> Result<(AofPlace, Manifest), String> {
         let mut state = self.state.lock();
         if self.is_whole()
@@ -539,10 +531,6 @@ impl Aof {
     }
 
     /// Continues the log in the last increment; makes a first one if there is none.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub fn go_on(&self, place: &AofPlace) -> Result<(), String> {
         let mut manifest = self.state.lock().manifest.clone();
         let (file, length) = match manifest.increments.last() {

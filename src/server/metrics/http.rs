@@ -55,10 +55,6 @@ pub(super) enum Refusal {
 }
 
 /// Reads the head of the next request. Bytes behind it stay in `read`.
-///
-/// # Errors
-///
-/// [`Refusal`]
 pub(super) async fn read(stream: &mut TcpStream, read: &mut Vec<u8>) -> Result<Asked, Refusal> {
     let whole = timeout(HEAD_TIME, async {
         loop {

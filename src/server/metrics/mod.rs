@@ -66,10 +66,6 @@ struct Teller {
 
 impl Metrics {
     /// Serves metrics if `metrics-port` is set.
-    ///
-    /// # Errors
-    ///
-    /// With one line for people.
     pub(super) fn serve(instance: &Arc<Instance>, clientele: &Arc<Clientele>) -> Result<Metrics, String> {
         let config = &instance.config;
         let port = config.metrics_port.get() as u16;

@@ -43,11 +43,6 @@ impl ExpiringMap {
         if self.order.is_empty() { Ok(self.lasting) } else { Err(self) }
     }
 
-    /// Whether an element expires.
-    pub fn has_moments(&self) -> bool {
-        !self.order.is_empty()
-    }
-
     /// The number of elements, expired or not.
     pub fn len(&self) -> usize {
         self.lasting.len() + self.order.len()
@@ -56,11 +51,6 @@ impl ExpiringMap {
     /// True without elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// The number of elements at a moment.
-    pub fn len_at(&self, now_ms: u64) -> usize {
-        self.len() - self.expired(now_ms)
     }
 
     /// How many elements have expired at a moment.
@@ -300,7 +290,7 @@ mod tests {
                 .filter(|(_, (_, at_ms))| is_live(*at_ms))
                 .map(|(name, (value, _))| (name.clone(), value.clone()))
                 .collect();
-            assert_eq!(map.len_at(now_ms), live.len());
+            assert_eq!(map.len() - map.expired(now_ms), live.len());
             let owned = |name: &[u8], value: &[u8]| (name.to_vec(), value.to_vec());
             let mut all: [Vec<_>; 3] = [
                 map.iter(now_ms).map(|(name, value, _)| owned(name, value)).collect(),
