@@ -37,10 +37,6 @@ thread_local! {
 }
 
 /// Runs work for as long as `is_wanted` returns true. It must own what it changes.
-///
-/// # Errors
-///
-/// [`Cancelled`]
 pub(crate) fn while_wanted<T>(
     is_wanted: impl FnMut() -> bool + 'static,
     work: impl FnOnce() -> T,
@@ -49,10 +45,6 @@ pub(crate) fn while_wanted<T>(
 }
 
 /// Runs work unless it takes longer than a moment. It must own what it changes.
-///
-/// # Errors
-///
-/// [`Cancelled`]
 pub(crate) fn for_a_moment<T>(work: impl FnOnce() -> T) -> Result<T, Cancelled> {
     run(Box::new(|| false), MOMENT, work)
 }

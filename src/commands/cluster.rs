@@ -170,11 +170,7 @@ const CLUSTER_DELSLOTSRANGE: Command = Command {
 const CLUSTER_FAILOVER: Command = Command {
     name: "cluster|failover",
     summary: "Makes a replica the primary.",
-    arguments: &[Argument::one_of(
-        "options",
-        &[Argument::pure_token("force", "FORCE"), Argument::pure_token("takeover", "TAKEOVER")],
-    )
-    .optional()],
+    arguments: &[Argument::one_of("options", &Argument::words(["FORCE", "TAKEOVER"])).optional()],
     ..CHANGE
 };
 
@@ -293,11 +289,7 @@ const CLUSTER_RESET: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT.and(Flags::STALE)),
     summary: "Removes this node from the cluster.",
     complexity: "O(N) where N is the number of known nodes. The command may execute a FLUSHALL as a side effect.",
-    arguments: &[Argument::one_of(
-        "reset-type",
-        &[Argument::pure_token("hard", "HARD"), Argument::pure_token("soft", "SOFT")],
-    )
-    .optional()],
+    arguments: &[Argument::one_of("reset-type", &Argument::words(["HARD", "SOFT"])).optional()],
     ..SUBCOMMAND
 };
 
@@ -322,7 +314,7 @@ const CLUSTER_SETSLOT: Command = Command {
                 Argument::string("importing").shown_as("node-id").token("IMPORTING"),
                 Argument::string("migrating").shown_as("node-id").token("MIGRATING"),
                 Argument::string("node").shown_as("node-id").token("NODE"),
-                Argument::pure_token("stable", "STABLE"),
+                Argument::word("STABLE"),
             ],
         ),
     ],

@@ -25,10 +25,6 @@ pub(crate) struct Fingerprint([u8; 20]);
 
 impl Fingerprint {
     /// The digest of everything. The transaction's current database is the same before and after.
-    ///
-    /// # Errors
-    ///
-    /// [`NotEverything`]
     pub(super) fn of_all(tx: &mut Transaction<'_>) -> Result<Fingerprint, NotEverything> {
         let (own, mut all) = (tx.database(), Fingerprint::default());
         for (database, number) in (0..tx.databases()).zip(0_u32..) {

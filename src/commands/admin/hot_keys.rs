@@ -41,11 +41,7 @@ const START: Command = Command {
     arguments: &[
         Argument::block(
             "metrics",
-            &[
-                Argument::integer("count"),
-                Argument::pure_token("cpu", "CPU").optional(),
-                Argument::pure_token("net", "NET").optional(),
-            ],
+            &[Argument::integer("count"), Argument::word("CPU").optional(), Argument::word("NET").optional()],
         )
         .token("METRICS"),
         Argument::integer("k").token("COUNT").optional(),

@@ -149,10 +149,7 @@ const REPLICAOF: Command = Command {
         "args",
         &[
             Argument::block("host-port", &[Argument::string("host"), Argument::integer("port")]),
-            Argument::block(
-                "no-one",
-                &[Argument::pure_token("no", "NO"), Argument::pure_token("one", "ONE")],
-            ),
+            Argument::block("no-one", &Argument::words(["NO", "ONE"])),
         ],
     )],
     example: &[("REPLICAOF NO ONE", "OK")],

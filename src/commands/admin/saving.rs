@@ -50,7 +50,7 @@ const BGSAVE: Command = Command {
     summary: "Saves the data, as of now, to a snapshot on disk in the background.",
     since: "1.0.0",
     complexity: "O(1)",
-    arguments: &[Argument::pure_token("schedule", "SCHEDULE").since("3.2.2").optional()],
+    arguments: &[Argument::word("SCHEDULE").since("3.2.2").optional()],
     example: &[("BGSAVE LATER", "(error) ERR syntax error")],
     run: Run::Server(bgsave),
     ..Command::DEFAULTS
@@ -138,14 +138,10 @@ const SHUTDOWN: Command = Command {
     since: "1.0.0",
     complexity: "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
     arguments: &[
-        Argument::one_of(
-            "save-selector",
-            &[Argument::pure_token("nosave", "NOSAVE"), Argument::pure_token("save", "SAVE")],
-        )
-        .optional(),
-        Argument::pure_token("now", "NOW").since("7.0.0").optional(),
-        Argument::pure_token("force", "FORCE").since("7.0.0").optional(),
-        Argument::pure_token("abort", "ABORT").since("7.0.0").optional(),
+        Argument::one_of("save-selector", &Argument::words(["NOSAVE", "SAVE"])).optional(),
+        Argument::word("NOW").since("7.0.0").optional(),
+        Argument::word("FORCE").since("7.0.0").optional(),
+        Argument::word("ABORT").since("7.0.0").optional(),
     ],
     example: &[("SHUTDOWN ABORT", "(error) ERR No shutdown in progress.")],
     run: Run::Server(shutdown),

@@ -114,14 +114,7 @@ const COMMANDLOG: Command = Command {
 };
 
 /// The log that a request names.
-const LOG: Argument = Argument::one_of(
-    "type",
-    &[
-        Argument::pure_token("slow", "SLOW"),
-        Argument::pure_token("large-request", "LARGE-REQUEST"),
-        Argument::pure_token("large-reply", "LARGE-REPLY"),
-    ],
-);
+const LOG: Argument = Argument::one_of("type", &Argument::words(["SLOW", "LARGE-REQUEST", "LARGE-REPLY"]));
 
 fn log_of<'a>(instance: &'a Instance, word: &[u8]) -> Result<&'a CommandLog> {
     let logs = &instance.statistics.command_logs;

@@ -118,12 +118,7 @@ pub(in crate::commands) const CLIENT_PAUSE: Command = Command {
     complexity: "O(1)",
     arguments: &[
         Argument::integer("timeout"),
-        Argument::one_of(
-            "mode",
-            &[Argument::pure_token("write", "WRITE"), Argument::pure_token("all", "ALL")],
-        )
-        .since("6.2.0")
-        .optional(),
+        Argument::one_of("mode", &Argument::words(["WRITE", "ALL"])).since("6.2.0").optional(),
     ],
     example: &[("CLIENT PAUSE 0", "OK")],
     run: Run::Server(pause),
@@ -166,11 +161,7 @@ pub(in crate::commands) const CLIENT_UNBLOCK: Command = Command {
     complexity: "O(log N) where N is the number of client connections",
     arguments: &[
         Argument::integer("client-id"),
-        Argument::one_of(
-            "unblock-type",
-            &[Argument::pure_token("timeout", "TIMEOUT"), Argument::pure_token("error", "ERROR")],
-        )
-        .optional(),
+        Argument::one_of("unblock-type", &Argument::words(["TIMEOUT", "ERROR"])).optional(),
     ],
     example: &[("CLIENT UNBLOCK 999999", "(integer) 0")],
     run: Run::Server(unblock),

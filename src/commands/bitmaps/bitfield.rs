@@ -35,16 +35,9 @@ pub(super) const BITFIELD: Command = Command {
                 Argument::block(
                     "write",
                     &[
-                        Argument::one_of(
-                            "overflow-block",
-                            &[
-                                Argument::pure_token("wrap", "WRAP"),
-                                Argument::pure_token("sat", "SAT"),
-                                Argument::pure_token("fail", "FAIL"),
-                            ],
-                        )
-                        .token("OVERFLOW")
-                        .optional(),
+                        Argument::one_of("overflow-block", &Argument::words(["WRAP", "SAT", "FAIL"]))
+                            .token("OVERFLOW")
+                            .optional(),
                         Argument::one_of(
                             "write-operation",
                             &[

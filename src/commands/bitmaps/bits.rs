@@ -108,12 +108,7 @@ const BITCOUNT: Command = Command {
             &[
                 Argument::integer("start"),
                 Argument::integer("end"),
-                Argument::one_of(
-                    "unit",
-                    &[Argument::pure_token("byte", "BYTE"), Argument::pure_token("bit", "BIT")],
-                )
-                .since("7.0.0")
-                .optional(),
+                Argument::one_of("unit", &Argument::words(["BYTE", "BIT"])).since("7.0.0").optional(),
             ],
         )
         .optional(),
@@ -202,12 +197,7 @@ const BITPOS: Command = Command {
                     "end-unit-block",
                     &[
                         Argument::integer("end"),
-                        Argument::one_of(
-                            "unit",
-                            &[Argument::pure_token("byte", "BYTE"), Argument::pure_token("bit", "BIT")],
-                        )
-                        .since("7.0.0")
-                        .optional(),
+                        Argument::one_of("unit", &Argument::words(["BYTE", "BIT"])).since("7.0.0").optional(),
                     ],
                 )
                 .optional(),
@@ -269,16 +259,7 @@ const BITOP: Command = Command {
     arguments: &[
         Argument::one_of(
             "operation",
-            &[
-                Argument::pure_token("and", "AND"),
-                Argument::pure_token("or", "OR"),
-                Argument::pure_token("xor", "XOR"),
-                Argument::pure_token("not", "NOT"),
-                Argument::pure_token("diff", "DIFF"),
-                Argument::pure_token("diff1", "DIFF1"),
-                Argument::pure_token("andor", "ANDOR"),
-                Argument::pure_token("one", "ONE"),
-            ],
+            &Argument::words(["AND", "OR", "XOR", "NOT", "DIFF", "DIFF1", "ANDOR", "ONE"]),
         ),
         Argument::new("destkey", ArgumentKind::Key),
         Argument::KEY.of_spec(1).multiple(),

@@ -248,8 +248,7 @@ fn kill(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
 }
 
 /// The argument of commands that switch something on and off.
-const ON_OR_OFF: Argument =
-    Argument::one_of("enabled", &[Argument::pure_token("on", "ON"), Argument::pure_token("off", "OFF")]);
+const ON_OR_OFF: Argument = Argument::one_of("enabled", &Argument::words(["ON", "OFF"]));
 
 const CLIENT_NO_EVICT: Command = Command {
     name: "client|no-evict",
@@ -294,14 +293,7 @@ const CLIENT_REPLY: Command = Command {
     summary: "Sets whether commands on this connection get replies: ON, OFF, or SKIP for the next one.",
     since: "3.2.0",
     complexity: "O(1)",
-    arguments: &[Argument::one_of(
-        "action",
-        &[
-            Argument::pure_token("on", "ON"),
-            Argument::pure_token("off", "OFF"),
-            Argument::pure_token("skip", "SKIP"),
-        ],
-    )],
+    arguments: &[Argument::one_of("action", &Argument::words(["ON", "OFF", "SKIP"]))],
     example: &[("CLIENT REPLY ON", "OK")],
     run: Run::Session(reply_mode),
     ..CONNECTION

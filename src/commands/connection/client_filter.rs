@@ -31,10 +31,7 @@ pub(super) const OF_LIST: &[Argument] = &filters(
         Argument::string("username").token("USER").since("8.1.0").optional(),
         Argument::string("addr").shown_as("ip:port").token("ADDR").since("8.1.0").optional(),
         Argument::string("laddr").shown_as("ip:port").token("LADDR").since("8.1.0").optional(),
-        Argument::one_of("skipme", &[Argument::pure_token("yes", "YES"), Argument::pure_token("no", "NO")])
-            .token("SKIPME")
-            .since("8.1.0")
-            .optional(),
+        Argument::one_of("skipme", &Argument::words(["YES", "NO"])).token("SKIPME").since("8.1.0").optional(),
         Argument::integer("maxage").token("MAXAGE").since("8.1.0").optional(),
     ],
     Argument::one_of("not-client-type", KINDS_OF_LIST).token("NOT-TYPE").since("9.0.0").optional(),
@@ -47,12 +44,12 @@ pub(super) const OF_KILL: &[Argument] = &filters(
         Argument::one_of(
             "client-type",
             &[
-                Argument::pure_token("normal", "NORMAL"),
-                Argument::pure_token("master", "MASTER").since("3.2.0"),
-                Argument::pure_token("primary", "PRIMARY").since("8.0.0"),
-                Argument::pure_token("slave", "SLAVE"),
-                Argument::pure_token("replica", "REPLICA").since("5.0.0"),
-                Argument::pure_token("pubsub", "PUBSUB"),
+                Argument::word("NORMAL"),
+                Argument::word("MASTER").since("3.2.0"),
+                Argument::word("PRIMARY").since("8.0.0"),
+                Argument::word("SLAVE"),
+                Argument::word("REPLICA").since("5.0.0"),
+                Argument::word("PUBSUB"),
             ],
         )
         .token("TYPE")
@@ -61,33 +58,19 @@ pub(super) const OF_KILL: &[Argument] = &filters(
         Argument::string("username").token("USER").optional(),
         Argument::string("addr").shown_as("ip:port").token("ADDR").optional(),
         Argument::string("laddr").shown_as("ip:port").token("LADDR").since("6.2.0").optional(),
-        Argument::one_of("skipme", &[Argument::pure_token("yes", "YES"), Argument::pure_token("no", "NO")])
-            .token("SKIPME")
-            .optional(),
+        Argument::one_of("skipme", &Argument::words(["YES", "NO"])).token("SKIPME").optional(),
         Argument::integer("maxage").token("MAXAGE").since("7.4.0").optional(),
     ],
     Argument::one_of(
         "not-client-type",
-        &[
-            Argument::pure_token("normal", "NORMAL"),
-            Argument::pure_token("master", "MASTER"),
-            Argument::pure_token("primary", "PRIMARY"),
-            Argument::pure_token("slave", "SLAVE"),
-            Argument::pure_token("replica", "REPLICA"),
-            Argument::pure_token("pubsub", "PUBSUB"),
-        ],
+        &Argument::words(["NORMAL", "MASTER", "PRIMARY", "SLAVE", "REPLICA", "PUBSUB"]),
     )
     .token("NOT-TYPE")
     .since("9.0.0")
     .optional(),
 );
 
-const KINDS_OF_LIST: &[Argument] = &[
-    Argument::pure_token("normal", "NORMAL"),
-    Argument::pure_token("master", "MASTER"),
-    Argument::pure_token("replica", "REPLICA"),
-    Argument::pure_token("pubsub", "PUBSUB"),
-];
+const KINDS_OF_LIST: &[Argument] = &Argument::words(["NORMAL", "MASTER", "REPLICA", "PUBSUB"]);
 
 /// The filters of a command: its own forms of the seven that are older, and those that are the same for both
 /// commands, with its own opposite of TYPE among them.

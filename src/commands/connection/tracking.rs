@@ -24,13 +24,13 @@ pub(super) const CLIENT_TRACKING: Command = Command {
     since: "6.0.0",
     complexity: "O(1). Some options may introduce additional complexity.",
     arguments: &[
-        Argument::one_of("status", &[Argument::pure_token("on", "ON"), Argument::pure_token("off", "OFF")]),
+        Argument::one_of("status", &Argument::words(["ON", "OFF"])),
         Argument::integer("client-id").token("REDIRECT").optional(),
         Argument::string("prefix").token("PREFIX").optional().multiple().multiple_token(),
-        Argument::pure_token("bcast", "BCAST").optional(),
-        Argument::pure_token("optin", "OPTIN").optional(),
-        Argument::pure_token("optout", "OPTOUT").optional(),
-        Argument::pure_token("noloop", "NOLOOP").optional(),
+        Argument::word("BCAST").optional(),
+        Argument::word("OPTIN").optional(),
+        Argument::word("OPTOUT").optional(),
+        Argument::word("NOLOOP").optional(),
     ],
     example: &[
         ("CLIENT TRACKING ON PREFIX a", "(error) ERR PREFIX option requires BCAST mode to be enabled"),
@@ -165,10 +165,7 @@ pub(super) const CLIENT_CACHING: Command = Command {
     summary: "Sets whether the keys that the next command reads are tracked (OPTIN and OPTOUT modes).",
     since: "6.0.0",
     complexity: "O(1)",
-    arguments: &[Argument::one_of(
-        "mode",
-        &[Argument::pure_token("yes", "YES"), Argument::pure_token("no", "NO")],
-    )],
+    arguments: &[Argument::one_of("mode", &Argument::words(["YES", "NO"]))],
     example: &[
         ("CLIENT TRACKING ON OPTIN", "OK"),
         ("CLIENT CACHING YES", "OK"),

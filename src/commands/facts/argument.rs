@@ -3,7 +3,7 @@
 /// One argument in the documentation.
 #[derive(Debug)]
 pub struct Argument {
-    /// Its name in COMMAND DOCS, in lower case.
+    /// Its name, which COMMAND DOCS shows in lower case.
     pub name: &'static str,
     /// What the documentation shows in its place, if that is not its name.
     pub shown_as: Option<&'static str>,
@@ -114,6 +114,22 @@ impl Argument {
     }
 
     /// A word that stands for itself.
+    pub const fn word(word: &'static str) -> Argument {
+        Argument::pure_token(word, word)
+    }
+
+    /// Such words.
+    pub const fn words<const COUNT: usize>(words: [&'static str; COUNT]) -> [Argument; COUNT] {
+        let mut arguments = [const { Argument::word("") }; COUNT];
+        let mut number = 0;
+        while number < COUNT {
+            arguments[number] = Argument::word(words[number]);
+            number += 1;
+        }
+        arguments
+    }
+
+    /// A word that stands for itself, and has another name.
     pub const fn pure_token(name: &'static str, token: &'static str) -> Argument {
         Argument::new(name, ArgumentKind::PureToken).token(token)
     }
@@ -133,23 +149,22 @@ impl Argument {
         Argument { shown_as: Some(text), ..self }
     }
 
-    /// What the documentation shows in its place. `None` if it consists of others, which are shown.
-    pub fn shown(&self) -> Option<&'static str> {
-        let is_made_of_others = matches!(self.kind, ArgumentKind::OneOf | ArgumentKind::Block);
-        (!is_made_of_others).then(|| self.shown_as.unwrap_or(self.name))
+    /// Whether the documentation shows it. Of one that consists of others, these are shown.
+    pub fn is_shown(&self) -> bool {
+        !matches!(self.kind, ArgumentKind::OneOf | ArgumentKind::Block)
     }
 
     /// The least number of words that it takes in a request, and whether it never takes more.
-    fn words(&self) -> (usize, bool) {
+    fn length(&self) -> (usize, bool) {
         let (words, is_exact) = match self.kind {
             _ if self.is_optional => return (0, false),
             ArgumentKind::PureToken => (0, true),
-            ArgumentKind::Block => Argument::words_of(self.arguments),
+            ArgumentKind::Block => Argument::length_of(self.arguments),
             ArgumentKind::OneOf => {
                 let either = |one: (usize, bool), other: (usize, bool)| {
                     (one.0.min(other.0), one.1 && other.1 && one.0 == other.0)
                 };
-                self.arguments.iter().map(Argument::words).reduce(either).unwrap_or((0, true))
+                self.arguments.iter().map(Argument::length).reduce(either).unwrap_or((0, true))
             }
             _ => (1, true),
         };
@@ -157,9 +172,9 @@ impl Argument {
     }
 
     /// The same for all of several arguments.
-    pub(super) fn words_of(arguments: &[Argument]) -> (usize, bool) {
+    pub(super) fn length_of(arguments: &[Argument]) -> (usize, bool) {
         let both = |one: (usize, bool), other: (usize, bool)| (one.0 + other.0, one.1 && other.1);
-        arguments.iter().map(Argument::words).fold((0, true), both)
+        arguments.iter().map(Argument::length).fold((0, true), both)
     }
 
     /// After this word.

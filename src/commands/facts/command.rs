@@ -209,7 +209,7 @@ impl Command {
     /// The number of its arguments.
     pub fn arity(&self) -> Arity {
         let names = if self.name.contains('|') { 2 } else { 1 };
-        let (words, is_exact) = Argument::words_of(self.arguments);
+        let (words, is_exact) = Argument::length_of(self.arguments);
         match self.arity {
             Some(arity) => arity,
             None if !self.subcommands.is_empty() => Arity::AtLeast(2),

@@ -16,12 +16,7 @@ use super::error::Error;
 use super::facts::{Argument, Result};
 
 /// The units of distances, for the documentation.
-const UNITS: &[Argument] = &[
-    Argument::pure_token("m", "M"),
-    Argument::pure_token("km", "KM"),
-    Argument::pure_token("ft", "FT"),
-    Argument::pure_token("mi", "MI"),
-];
+const UNITS: &[Argument] = &Argument::words(["M", "KM", "FT", "MI"]);
 
 /// Reads a longitude and a latitude.
 ///

@@ -26,9 +26,7 @@ const GEOADD: Command = Command {
     is_brief: true,
     arguments: &[
         Argument::KEY,
-        Argument::one_of("condition", &[Argument::pure_token("nx", "NX"), Argument::pure_token("xx", "XX")])
-            .since("6.2.0")
-            .optional(),
+        Argument::one_of("condition", &Argument::words(["NX", "XX"])).since("6.2.0").optional(),
         Argument::pure_token("change", "CH").since("6.2.0").optional(),
         Argument::block(
             "data",

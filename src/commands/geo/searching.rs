@@ -21,19 +21,17 @@ const LONGITUDE: Argument = Argument::double("longitude");
 const LATITUDE: Argument = Argument::double("latitude");
 const RADIUS: Argument = Argument::double("radius");
 const UNIT: Argument = Argument::one_of("unit", UNITS);
-const WITHCOORD: Argument = Argument::pure_token("withcoord", "WITHCOORD").optional();
-const WITHDIST: Argument = Argument::pure_token("withdist", "WITHDIST").optional();
-const WITHHASH: Argument = Argument::pure_token("withhash", "WITHHASH").optional();
-const ANY: Argument = Argument::pure_token("any", "ANY").optional();
+const WITHCOORD: Argument = Argument::word("WITHCOORD").optional();
+const WITHDIST: Argument = Argument::word("WITHDIST").optional();
+const WITHHASH: Argument = Argument::word("WITHHASH").optional();
+const ANY: Argument = Argument::word("ANY").optional();
 const COUNT: Argument =
     Argument::block("count-block", &[Argument::integer("count").token("COUNT"), ANY]).optional();
 /// The same where ANY came later than the command.
 const COUNT_LATER: Argument =
     Argument::block("count-block", &[Argument::integer("count").token("COUNT"), ANY.since("6.2.0")])
         .optional();
-const ORDER: Argument =
-    Argument::one_of("order", &[Argument::pure_token("asc", "ASC"), Argument::pure_token("desc", "DESC")])
-        .optional();
+const ORDER: Argument = Argument::one_of("order", &Argument::words(["ASC", "DESC"])).optional();
 const STORE: Argument = Argument::one_of(
     "store",
     &[
@@ -260,7 +258,7 @@ const GEOSEARCHSTORE: Command = Command {
         BY,
         ORDER,
         COUNT,
-        Argument::pure_token("storedist", "STOREDIST").optional(),
+        Argument::word("STOREDIST").optional(),
     ],
     example: &[
         ("GEOADD Sicily 13.361389 38.115556 Palermo 15.087269 37.502669 Catania", "(integer) 2"),

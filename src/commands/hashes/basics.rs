@@ -395,11 +395,8 @@ const HRANDFIELD: Command = Command {
     reads_much: Some(reads_much::as_counted),
     arguments: &[
         Argument::KEY,
-        Argument::block(
-            "options",
-            &[Argument::integer("count"), Argument::pure_token("withvalues", "WITHVALUES").optional()],
-        )
-        .optional(),
+        Argument::block("options", &[Argument::integer("count"), Argument::word("WITHVALUES").optional()])
+            .optional(),
     ],
     example: &[
         ("HSET coin heads obverse", "(integer) 1"),
@@ -449,7 +446,7 @@ const HSCAN: Command = Command {
         Argument::integer("cursor"),
         Argument::pattern("pattern").token("MATCH").optional(),
         Argument::integer("count").token("COUNT").optional(),
-        Argument::pure_token("novalues", "NOVALUES").optional(),
+        Argument::word("NOVALUES").optional(),
     ],
     example: &[
         ("HSET myhash field value", "(integer) 1"),

@@ -21,16 +21,8 @@ pub(super) const FIELDS: Argument =
         .token("FIELDS");
 
 /// The condition for a change of a field's expiry.
-const CONDITION: Argument = Argument::one_of(
-    "condition",
-    &[
-        Argument::pure_token("nx", "NX"),
-        Argument::pure_token("xx", "XX"),
-        Argument::pure_token("gt", "GT"),
-        Argument::pure_token("lt", "LT"),
-    ],
-)
-.optional();
+const CONDITION: Argument =
+    Argument::one_of("condition", &Argument::words(["NX", "XX", "GT", "LT"])).optional();
 
 /// The reply for a field that is absent...
 const ABSENT: i64 = -2;

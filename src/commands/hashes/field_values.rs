@@ -157,8 +157,7 @@ const HGETEX: Command = Command {
     complexity: "O(N) where N is the number of specified fields",
     arguments: &[
         Argument::KEY,
-        Argument::one_of("expiration", &[EX, PX, EXAT, PXAT, Argument::pure_token("persist", "PERSIST")])
-            .optional(),
+        Argument::one_of("expiration", &[EX, PX, EXAT, PXAT, Argument::word("PERSIST")]).optional(),
         FIELDS,
     ],
     example: &[
@@ -222,19 +221,9 @@ const HSETEX: Command = Command {
     complexity: "O(N) where N is the number of fields being set.",
     arguments: &[
         Argument::KEY,
-        Argument::one_of(
-            "key-condition",
-            &[Argument::pure_token("nx", "NX"), Argument::pure_token("xx", "XX")],
-        )
-        .since("9.1.0")
-        .optional(),
-        Argument::one_of(
-            "condition",
-            &[Argument::pure_token("fnx", "FNX"), Argument::pure_token("fxx", "FXX")],
-        )
-        .optional(),
-        Argument::one_of("expiration", &[EX, PX, EXAT, PXAT, Argument::pure_token("keepttl", "KEEPTTL")])
-            .optional(),
+        Argument::one_of("key-condition", &Argument::words(["NX", "XX"])).since("9.1.0").optional(),
+        Argument::one_of("condition", &Argument::words(["FNX", "FXX"])).optional(),
+        Argument::one_of("expiration", &[EX, PX, EXAT, PXAT, Argument::word("KEEPTTL")]).optional(),
         Argument::block(
             "fields",
             &[

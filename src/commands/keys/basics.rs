@@ -230,7 +230,7 @@ const COPY: Command = Command {
         Argument::new("source", ArgumentKind::Key),
         Argument::new("destination", ArgumentKind::Key).of_spec(1),
         Argument::integer("destination-db").token("DB").optional(),
-        Argument::pure_token("replace", "REPLACE").optional(),
+        Argument::word("REPLACE").optional(),
     ],
     example: &[
         ("SET dolly sheep", "OK"),

@@ -129,17 +129,8 @@ struct ExpireConditions {
 
 impl ExpireConditions {
     /// How they are asked for.
-    const ARGUMENT: Argument = Argument::one_of(
-        "condition",
-        &[
-            Argument::pure_token("nx", "NX"),
-            Argument::pure_token("xx", "XX"),
-            Argument::pure_token("gt", "GT"),
-            Argument::pure_token("lt", "LT"),
-        ],
-    )
-    .since("7.0.0")
-    .optional();
+    const ARGUMENT: Argument =
+        Argument::one_of("condition", &Argument::words(["NX", "XX", "GT", "LT"])).since("7.0.0").optional();
 
     fn parse(request: Request<'_>) -> Result<ExpireConditions> {
         let mut conditions = ExpireConditions::default();

@@ -75,8 +75,8 @@ const MIGRATE: Command = Command {
         ),
         Argument::integer("destination-db"),
         Argument::integer("timeout"),
-        Argument::pure_token("copy", "COPY").since("3.0.0").optional(),
-        Argument::pure_token("replace", "REPLACE").since("3.0.0").optional(),
+        Argument::word("COPY").since("3.0.0").optional(),
+        Argument::word("REPLACE").since("3.0.0").optional(),
         Argument::one_of(
             "authentication",
             &[

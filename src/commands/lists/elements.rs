@@ -214,10 +214,7 @@ const LINSERT: Command = Command {
     reads_much: Some(reads_much::searched),
     arguments: &[
         Argument::KEY,
-        Argument::one_of(
-            "where",
-            &[Argument::pure_token("before", "BEFORE"), Argument::pure_token("after", "AFTER")],
-        ),
+        Argument::one_of("where", &Argument::words(["BEFORE", "AFTER"])),
         Argument::string("pivot"),
         Argument::string("element"),
     ],

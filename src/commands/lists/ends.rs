@@ -23,8 +23,7 @@ pub(super) const MOVED_KEYS: &[KeySpec] = &[
 ];
 
 /// The ends of a list, as COMMAND DOCS prints them.
-pub(super) const ENDS: &[Argument] =
-    &[Argument::pure_token("left", "LEFT"), Argument::pure_token("right", "RIGHT")];
+pub(super) const ENDS: &[Argument] = &Argument::words(["LEFT", "RIGHT"]);
 
 /// The facts that most commands of this file share.
 const LIST: Command = Command { categories: Categories::LIST, group: Group::LIST, ..Command::DEFAULTS };

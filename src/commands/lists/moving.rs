@@ -24,10 +24,7 @@ const HOW_MANY: Argument = Argument::block(
             "selector",
             &[Argument::integer("count").token("COUNT"), Argument::integer("exactly").token("EXACTLY")],
         ),
-        Argument::one_of(
-            "ordering",
-            &[Argument::pure_token("obo", "OBO"), Argument::pure_token("bulk", "BULK")],
-        ),
+        Argument::one_of("ordering", &Argument::words(["OBO", "BULK"])),
     ],
 );
 

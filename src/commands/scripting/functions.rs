@@ -162,7 +162,7 @@ const FUNCTION_LOAD: Command = Command {
     since: "7.0.0",
     complexity: "O(1) (considering compilation time is redundant)",
     tips: TO_ALL_SHARDS,
-    arguments: &[Argument::pure_token("replace", "REPLACE").optional(), Argument::string("function-code")],
+    arguments: &[Argument::word("REPLACE").optional(), Argument::string("function-code")],
     example: &[MYLIB, ("FCALL myfunc 0 hello", "\"hello\"")],
     run: Run::Server(load),
     ..Command::DEFAULTS
@@ -224,11 +224,7 @@ const FUNCTION_FLUSH: Command = Command {
     since: "7.0.0",
     complexity: "O(N) where N is the number of functions deleted",
     tips: TO_ALL_SHARDS,
-    arguments: &[Argument::one_of(
-        "flush-type",
-        &[Argument::pure_token("async", "ASYNC"), Argument::pure_token("sync", "SYNC")],
-    )
-    .optional()],
+    arguments: &[Argument::one_of("flush-type", &Argument::words(["ASYNC", "SYNC"])).optional()],
     example: &[("FUNCTION FLUSH", "OK")],
     run: Run::Server(flush),
     ..Command::DEFAULTS
@@ -255,7 +251,7 @@ const FUNCTION_LIST: Command = Command {
     tips: &["nondeterministic_output_order"],
     arguments: &[
         Argument::string("library-name-pattern").token("LIBRARYNAME").optional(),
-        Argument::pure_token("withcode", "WITHCODE").optional(),
+        Argument::word("WITHCODE").optional(),
     ],
     example: &[
         MYLIB,
@@ -346,15 +342,7 @@ const FUNCTION_RESTORE: Command = Command {
     tips: TO_ALL_SHARDS,
     arguments: &[
         Argument::string("serialized-value"),
-        Argument::one_of(
-            "policy",
-            &[
-                Argument::pure_token("flush", "FLUSH"),
-                Argument::pure_token("append", "APPEND"),
-                Argument::pure_token("replace", "REPLACE"),
-            ],
-        )
-        .optional(),
+        Argument::one_of("policy", &Argument::words(["FLUSH", "APPEND", "REPLACE"])).optional(),
     ],
     example: &[("FUNCTION RESTORE garbage", "(error) ERR DUMP payload version or checksum are wrong")],
     run: Run::Server(restore),

@@ -280,12 +280,9 @@ const SCRIPT_FLUSH: Command = Command {
     since: "2.6.0",
     complexity: "O(N) with N being the number of scripts in cache",
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-    arguments: &[Argument::one_of(
-        "flush-type",
-        &[Argument::pure_token("async", "ASYNC"), Argument::pure_token("sync", "SYNC")],
-    )
-    .since("6.2.0")
-    .optional()],
+    arguments: &[Argument::one_of("flush-type", &Argument::words(["ASYNC", "SYNC"]))
+        .since("6.2.0")
+        .optional()],
     example: &[("SCRIPT FLUSH", "OK")],
     run: Run::Server(flush),
     ..SCRIPTING
@@ -335,14 +332,7 @@ const SCRIPT_DEBUG: Command = Command {
     summary: "Turns the debugger of scripts off, with NO. There is none.",
     since: "3.2.0",
     complexity: "O(1)",
-    arguments: &[Argument::one_of(
-        "mode",
-        &[
-            Argument::pure_token("yes", "YES"),
-            Argument::pure_token("sync", "SYNC"),
-            Argument::pure_token("no", "NO"),
-        ],
-    )],
+    arguments: &[Argument::one_of("mode", &Argument::words(["YES", "SYNC", "NO"]))],
     example: &[("SCRIPT DEBUG NO", "OK")],
     run: Run::Server(debug),
     ..SCRIPTING

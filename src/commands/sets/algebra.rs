@@ -213,7 +213,7 @@ const SUNIONCARD: Command = Command {
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
-        Argument::pure_token("approx", "APPROX").optional(),
+        Argument::word("APPROX").optional(),
         Argument::integer("limit").token("LIMIT").optional(),
     ],
     example: &[

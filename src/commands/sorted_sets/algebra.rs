@@ -21,10 +21,10 @@ const SORTED_SET: Command =
 const AGGREGATE: Argument = Argument::one_of(
     "aggregate",
     &[
-        Argument::pure_token("sum", "SUM"),
-        Argument::pure_token("min", "MIN"),
-        Argument::pure_token("max", "MAX"),
-        Argument::pure_token("count", "COUNT").since("8.8.0"),
+        Argument::word("SUM"),
+        Argument::word("MIN"),
+        Argument::word("MAX"),
+        Argument::word("COUNT").since("8.8.0"),
     ],
 )
 .token("AGGREGATE")
@@ -42,7 +42,7 @@ const ZUNION: Command = Command {
         Argument::KEY.multiple(),
         Argument::integer("weight").token("WEIGHTS").optional().multiple(),
         AGGREGATE,
-        Argument::pure_token("withscores", "WITHSCORES").optional(),
+        Argument::word("WITHSCORES").optional(),
     ],
     example: &[
         ("ZADD zset1 1 one 2 two", "(integer) 2"),
@@ -194,7 +194,7 @@ const ZDIFF: Command = Command {
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
-        Argument::pure_token("withscores", "WITHSCORES").optional(),
+        Argument::word("WITHSCORES").optional(),
     ],
     example: &[
         ("ZADD zset1 1 one 2 two", "(integer) 2"),

@@ -27,12 +27,8 @@ const ZADD: Command = Command {
     is_brief: true,
     arguments: &[
         Argument::KEY,
-        Argument::one_of("condition", &[Argument::pure_token("nx", "NX"), Argument::pure_token("xx", "XX")])
-            .since("3.0.2")
-            .optional(),
-        Argument::one_of("comparison", &[Argument::pure_token("gt", "GT"), Argument::pure_token("lt", "LT")])
-            .since("6.2.0")
-            .optional(),
+        Argument::one_of("condition", &Argument::words(["NX", "XX"])).since("3.0.2").optional(),
+        Argument::one_of("comparison", &Argument::words(["GT", "LT"])).since("6.2.0").optional(),
         Argument::pure_token("change", "CH").since("3.0.2").optional(),
         Argument::pure_token("increment", "INCR").since("3.0.2").optional(),
         Argument::block("data", &[Argument::double("score"), Argument::string("member")]).multiple(),
@@ -270,11 +266,7 @@ const ZRANK: Command = Command {
     since: "2.0.0",
     complexity: "O(log(N))",
     is_brief: true,
-    arguments: &[
-        Argument::KEY,
-        Argument::string("member"),
-        Argument::pure_token("withscore", "WITHSCORE").optional(),
-    ],
+    arguments: &[Argument::KEY, Argument::string("member"), Argument::word("WITHSCORE").optional()],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
         ("ZRANK myzset three", "(integer) 2"),

@@ -100,7 +100,7 @@ const BZMPOP: Command = Command {
         Argument::double("timeout"),
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
-        Argument::one_of("where", &[Argument::pure_token("min", "MIN"), Argument::pure_token("max", "MAX")]),
+        Argument::one_of("where", &Argument::words(["MIN", "MAX"])),
         Argument::integer("count").token("COUNT").optional(),
     ],
     example: &[

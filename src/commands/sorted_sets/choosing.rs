@@ -25,11 +25,8 @@ const ZRANDMEMBER: Command = Command {
     reads_much: Some(reads_much::as_counted),
     arguments: &[
         Argument::KEY,
-        Argument::block(
-            "options",
-            &[Argument::integer("count"), Argument::pure_token("withscores", "WITHSCORES").optional()],
-        )
-        .optional(),
+        Argument::block("options", &[Argument::integer("count"), Argument::word("WITHSCORES").optional()])
+            .optional(),
     ],
     example: &[
         ("ZADD dice 1 one", "(integer) 1"),
@@ -85,7 +82,7 @@ const ZSCAN: Command = Command {
         Argument::integer("cursor"),
         Argument::pattern("pattern").token("MATCH").optional(),
         Argument::integer("count").token("COUNT").optional(),
-        Argument::pure_token("noscores", "NOSCORES").since("8.0.0").optional(),
+        Argument::word("NOSCORES").since("8.0.0").optional(),
     ],
     example: &[
         ("ZADD myzset 1 one", "(integer) 1"),

@@ -35,18 +35,13 @@ const ZRANGE: Command = Command {
         Argument::KEY,
         Argument::string("start"),
         Argument::string("stop"),
-        Argument::one_of(
-            "sortby",
-            &[Argument::pure_token("byscore", "BYSCORE"), Argument::pure_token("bylex", "BYLEX")],
-        )
-        .since("6.2.0")
-        .optional(),
-        Argument::pure_token("rev", "REV").since("6.2.0").optional(),
+        Argument::one_of("sortby", &Argument::words(["BYSCORE", "BYLEX"])).since("6.2.0").optional(),
+        Argument::word("REV").since("6.2.0").optional(),
         Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")])
             .token("LIMIT")
             .since("6.2.0")
             .optional(),
-        Argument::pure_token("withscores", "WITHSCORES").optional(),
+        Argument::word("WITHSCORES").optional(),
     ],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
@@ -186,7 +181,7 @@ const ZREVRANGE: Command = Command {
         Argument::KEY,
         Argument::integer("start"),
         Argument::integer("stop"),
-        Argument::pure_token("withscores", "WITHSCORES").optional(),
+        Argument::word("WITHSCORES").optional(),
     ],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
@@ -213,7 +208,7 @@ const ZRANGEBYSCORE: Command = Command {
         Argument::KEY,
         Argument::double("min"),
         Argument::double("max"),
-        Argument::pure_token("withscores", "WITHSCORES").since("2.0.0").optional(),
+        Argument::word("WITHSCORES").since("2.0.0").optional(),
         Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")])
             .token("LIMIT")
             .optional(),
@@ -244,7 +239,7 @@ const ZREVRANGEBYSCORE: Command = Command {
         Argument::KEY,
         Argument::double("max"),
         Argument::double("min"),
-        Argument::pure_token("withscores", "WITHSCORES").optional(),
+        Argument::word("WITHSCORES").optional(),
         Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")])
             .token("LIMIT")
             .optional(),
@@ -332,12 +327,8 @@ const ZRANGESTORE: Command = Command {
         Argument::new("src", ArgumentKind::Key).of_spec(1),
         Argument::string("min"),
         Argument::string("max"),
-        Argument::one_of(
-            "sortby",
-            &[Argument::pure_token("byscore", "BYSCORE"), Argument::pure_token("bylex", "BYLEX")],
-        )
-        .optional(),
-        Argument::pure_token("rev", "REV").optional(),
+        Argument::one_of("sortby", &Argument::words(["BYSCORE", "BYLEX"])).optional(),
+        Argument::word("REV").optional(),
         Argument::block("limit", &[Argument::integer("offset"), Argument::integer("count")])
             .token("LIMIT")
             .optional(),

@@ -34,7 +34,7 @@ const XADD: Command = Command {
     tips: &["nondeterministic_output"],
     arguments: &[
         Argument::KEY,
-        Argument::pure_token("nomkstream", "NOMKSTREAM").since("6.2.0").optional(),
+        Argument::word("NOMKSTREAM").since("6.2.0").optional(),
         REFERENCES.optional(),
         IDMP.optional(),
         TRIM.optional(),

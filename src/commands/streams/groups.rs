@@ -56,7 +56,7 @@ const CREATE: Command = Command {
         Argument::KEY,
         Argument::string("group"),
         ID,
-        Argument::pure_token("mkstream", "MKSTREAM").optional(),
+        Argument::word("MKSTREAM").optional(),
         Argument::integer("entriesread").shown_as("entries-read").token("ENTRIESREAD").optional(),
     ],
     example: &[

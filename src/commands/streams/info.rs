@@ -159,7 +159,7 @@ const STREAM: Command = Command {
         Argument::KEY,
         Argument::block(
             "full-block",
-            &[Argument::pure_token("full", "FULL"), Argument::integer("count").token("COUNT").optional()],
+            &[Argument::word("FULL"), Argument::integer("count").token("COUNT").optional()],
         )
         .optional(),
     ],

@@ -22,10 +22,8 @@ pub(super) const TRIM_WITH_REFERENCES: Argument = Argument::block(
     "trim",
     &[STRATEGY, OPERATOR, Argument::string("threshold"), LIMIT, REFERENCES.optional()],
 );
-const STRATEGY: Argument = Argument::one_of(
-    "strategy",
-    &[Argument::pure_token("maxlen", "MAXLEN"), Argument::pure_token("minid", "MINID").since("6.2.0")],
-);
+const STRATEGY: Argument =
+    Argument::one_of("strategy", &[Argument::word("MAXLEN"), Argument::word("MINID").since("6.2.0")]);
 const OPERATOR: Argument = Argument::one_of(
     "operator",
     &[Argument::pure_token("equal", "="), Argument::pure_token("approximately", "~")],
@@ -34,14 +32,8 @@ const OPERATOR: Argument = Argument::one_of(
 const LIMIT: Argument = Argument::integer("count").token("LIMIT").since("6.2.0").optional();
 
 /// What happens to the references of groups to deleted entries, as COMMAND DOCS prints it.
-pub(super) const REFERENCES: Argument = Argument::one_of(
-    "condition",
-    &[
-        Argument::pure_token("keepref", "KEEPREF"),
-        Argument::pure_token("delref", "DELREF"),
-        Argument::pure_token("acked", "ACKED"),
-    ],
-);
+pub(super) const REFERENCES: Argument =
+    Argument::one_of("condition", &Argument::words(["KEEPREF", "DELREF", "ACKED"]));
 
 /// The names of a producer and its message, as COMMAND DOCS prints them.
 pub(super) const IDMP: Argument = Argument::one_of(

@@ -197,8 +197,8 @@ const XCLAIM: Command = Command {
         Argument::integer("ms").token("IDLE").optional(),
         Argument::unix_time("unix-time-milliseconds").token("TIME").optional(),
         Argument::integer("count").token("RETRYCOUNT").optional(),
-        Argument::pure_token("force", "FORCE").optional(),
-        Argument::pure_token("justid", "JUSTID").optional(),
+        Argument::word("FORCE").optional(),
+        Argument::word("JUSTID").optional(),
         Argument::string("lastid").token("LASTID").optional(),
     ],
     example: &[
@@ -381,7 +381,7 @@ const XAUTOCLAIM: Command = Command {
         Argument::string("min-idle-time"),
         Argument::string("start"),
         Argument::integer("count").token("COUNT").optional(),
-        Argument::pure_token("justid", "JUSTID").optional(),
+        Argument::word("JUSTID").optional(),
     ],
     example: &[
         ("XADD mystream 1-1 name Sara", "\"1-1\""),

@@ -75,7 +75,7 @@ const XREADGROUP: Command = Command {
         MAX_SIZE,
         Argument::integer("milliseconds").token("BLOCK").optional(),
         Argument::integer("min-idle-time").token("CLAIM").optional(),
-        Argument::pure_token("noack", "NOACK").optional(),
+        Argument::word("NOACK").optional(),
         STREAMS,
     ],
     example: &[

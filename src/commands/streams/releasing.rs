@@ -26,17 +26,10 @@ const XNACK: Command = Command {
     arguments: &[
         Argument::KEY,
         Argument::string("group"),
-        Argument::one_of(
-            "mode",
-            &[
-                Argument::pure_token("silent", "SILENT"),
-                Argument::pure_token("fail", "FAIL"),
-                Argument::pure_token("fatal", "FATAL"),
-            ],
-        ),
+        Argument::one_of("mode", &Argument::words(["SILENT", "FAIL", "FATAL"])),
         IDS,
         Argument::integer("count").token("RETRYCOUNT").optional(),
-        Argument::pure_token("force", "FORCE").optional(),
+        Argument::word("FORCE").optional(),
     ],
     example: &[
         ("XADD mystream 1-1 name Sara", "\"1-1\""),

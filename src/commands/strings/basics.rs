@@ -129,8 +129,8 @@ const SET: Command = Command {
         Argument::one_of(
             "condition",
             &[
-                Argument::pure_token("nx", "NX"),
-                Argument::pure_token("xx", "XX"),
+                Argument::word("NX"),
+                Argument::word("XX"),
                 Argument::string("ifeq-value").token("IFEQ").since("8.4.0"),
                 Argument::string("ifne-value").token("IFNE").since("8.4.0"),
                 Argument::integer("ifdeq-digest").token("IFDEQ").since("8.4.0"),
@@ -139,7 +139,7 @@ const SET: Command = Command {
         )
         .since("2.6.12")
         .optional(),
-        Argument::pure_token("get", "GET").since("6.2.0").optional(),
+        Argument::word("GET").since("6.2.0").optional(),
         Expires::ARGUMENT,
     ],
     example: &[
@@ -350,7 +350,7 @@ impl Expires<'_> {
             Argument::integer("milliseconds").token("PX").since("2.6.12"),
             Argument::unix_time("unix-time-seconds").token("EXAT").since("6.2.0"),
             Argument::unix_time("unix-time-milliseconds").token("PXAT").since("6.2.0"),
-            Argument::pure_token("keepttl", "KEEPTTL").since("6.0.0"),
+            Argument::word("KEEPTTL").since("6.0.0"),
         ],
     )
     .optional();
@@ -448,7 +448,7 @@ pub(super) const EXPIRATION: Argument = Argument::one_of(
         Argument::integer("milliseconds").token("PX"),
         Argument::unix_time("unix-time-seconds").token("EXAT"),
         Argument::unix_time("unix-time-milliseconds").token("PXAT"),
-        Argument::pure_token("persist", "PERSIST"),
+        Argument::word("PERSIST"),
     ],
 )
 .optional();

@@ -34,9 +34,9 @@ const INCREX: Command = Command {
         .optional(),
         Argument::string("lowerbound").token("LBOUND").optional(),
         Argument::string("upperbound").token("UBOUND").optional(),
-        Argument::pure_token("saturate", "SATURATE").optional(),
+        Argument::word("SATURATE").optional(),
         EXPIRATION,
-        Argument::pure_token("enx", "ENX").optional(),
+        Argument::word("ENX").optional(),
     ],
     example: &[
         ("INCREX requests BYINT 3 UBOUND 5 EX 60 ENX", "[(integer) 3, (integer) 3]"),

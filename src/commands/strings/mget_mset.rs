@@ -118,8 +118,7 @@ const MSETEX: Command = Command {
     arguments: &[
         Argument::integer("numkeys"),
         Argument::block("data", &[Argument::KEY, Argument::string("value")]).multiple(),
-        Argument::one_of("condition", &[Argument::pure_token("nx", "NX"), Argument::pure_token("xx", "XX")])
-            .optional(),
+        Argument::one_of("condition", &Argument::words(["NX", "XX"])).optional(),
         Argument::one_of(
             "expiration",
             &[
@@ -127,7 +126,7 @@ const MSETEX: Command = Command {
                 Argument::integer("milliseconds").token("PX"),
                 Argument::unix_time("unix-time-seconds").token("EXAT"),
                 Argument::unix_time("unix-time-milliseconds").token("PXAT"),
-                Argument::pure_token("keepttl", "KEEPTTL"),
+                Argument::word("KEEPTTL"),
             ],
         )
         .optional(),

@@ -176,10 +176,10 @@ const LCS: Command = Command {
     arguments: &[
         Argument::new("key1", ArgumentKind::Key),
         Argument::new("key2", ArgumentKind::Key),
-        Argument::pure_token("len", "LEN").optional(),
-        Argument::pure_token("idx", "IDX").optional(),
+        Argument::word("LEN").optional(),
+        Argument::word("IDX").optional(),
         Argument::integer("min-match-len").token("MINMATCHLEN").optional(),
-        Argument::pure_token("withmatchlen", "WITHMATCHLEN").optional(),
+        Argument::word("WITHMATCHLEN").optional(),
     ],
     example: &[
         ("MSET key1 ohmytext key2 mynewtext", "OK"),

@@ -53,8 +53,8 @@ const FAULT_ADD: Command = Command {
             &[
                 Argument::string("text").token("ERROR"),
                 Argument::integer("milliseconds").token("DELAY"),
-                Argument::pure_token("close", "CLOSE"),
-                Argument::pure_token("drop-reply", "DROP-REPLY"),
+                Argument::word("CLOSE"),
+                Argument::word("DROP-REPLY"),
             ],
         ),
     ],

@@ -74,9 +74,7 @@ const GET: Argument = Argument::pattern("get-pattern")
     .multiple()
     .multiple_token()
     .of_spec(1);
-const ORDER: Argument =
-    Argument::one_of("order", &[Argument::pure_token("asc", "ASC"), Argument::pure_token("desc", "DESC")])
-        .optional();
+const ORDER: Argument = Argument::one_of("order", &Argument::words(["ASC", "DESC"])).optional();
 const ALPHA: Argument = Argument::pure_token("sorting", "ALPHA").optional();
 const STORE: Argument = Argument::new("destination", ArgumentKind::Key).token("STORE").optional().of_spec(2);
 
