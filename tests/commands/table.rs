@@ -556,7 +556,7 @@ fn argument(facts: &Argument) -> String {
         ArgumentKind::OneOf => arguments(facts.arguments, "|"),
         ArgumentKind::Block => arguments(facts.arguments, " "),
         ArgumentKind::PureToken => String::new(),
-        _ => facts.shown().unwrap_or_default().to_owned(),
+        _ => facts.shown().unwrap_or_default(),
     };
     let token = match facts.token {
         None => String::new(),

@@ -205,9 +205,7 @@ fn describe(command: &'static Command) -> OwnedFrame {
 fn describe_argument(argument: &Argument) -> OwnedFrame {
     let name = argument.name.to_ascii_lowercase();
     let mut facts = vec![("name", tree::bulk(&name)), ("type", tree::bulk(argument.kind.name()))];
-    if argument.is_shown() {
-        facts.push(("display_text", tree::bulk(argument.shown_as.unwrap_or(&name))));
-    }
+    facts.extend(argument.shown().map(|text| ("display_text", tree::bulk(text))));
     // What is no key belongs to a specification only if it says so: a pattern of keys.
     if argument.kind == ArgumentKind::Key || argument.key_spec > 0 {
         facts.push(("key_spec_index", tree::integer(argument.key_spec as i64)));

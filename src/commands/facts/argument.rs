@@ -149,9 +149,11 @@ impl Argument {
         Argument { shown_as: Some(text), ..self }
     }
 
-    /// Whether the documentation shows it. Of one that consists of others, these are shown.
-    pub fn is_shown(&self) -> bool {
-        !matches!(self.kind, ArgumentKind::OneOf | ArgumentKind::Block)
+    /// What the documentation shows in its place. `None` if it consists of others, which are shown.
+    pub fn shown(&self) -> Option<String> {
+        let is_made_of_others = matches!(self.kind, ArgumentKind::OneOf | ArgumentKind::Block);
+        let shown = || self.shown_as.map_or_else(|| self.name.to_ascii_lowercase(), str::to_owned);
+        (!is_made_of_others).then(shown)
     }
 
     /// The least number of words that it takes in a request, and whether it never takes more.
