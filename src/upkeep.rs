@@ -28,7 +28,7 @@ const CLIENTS_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Upkeep {
     tasks: JoinSet<()>,
-    /// The task that starts the thread that writes the log; its result is that thread.
+    /// The task that starts the log's writer; its result is the writer's thread.
     log_writer: Option<JoinHandle<thread::JoinHandle<()>>>,
 }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 const MAIL_BYTES_MIN: usize = 2 << 10;
 /// What the buffers of a client that has not authenticated may always take: more than a password, …
 const STRANGER_FREE_BYTES: usize = 4 << 10;
-/// … and what those that take more may take together.
+/// … and all clients above that limit together.
 const STRANGERS_BUFFER_BYTES_MAX: usize = 8 << 20;
 
 /// The memory of all clients.

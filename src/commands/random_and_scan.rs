@@ -135,7 +135,7 @@ fn different_positions(count: usize, len: usize) -> Vec<usize> {
     drawn.into_iter().collect()
 }
 
-/// The elements that HSCAN, SSCAN and ZSCAN return, out of those that they visit.
+/// Which of the visited elements HSCAN, SSCAN and ZSCAN return.
 pub(super) struct Selection<'a> {
     /// Where to go on.
     pub(super) cursor: u64,

@@ -1,6 +1,6 @@
-//! Directives of configuration files that are no parameters here: directives of Valkey and of newer versions
-//! of Redis that tune what Keyfast does not have, directives that Redis reads only because older versions had
-//! them, and directives that would make this another server (a replica, a node of a cluster).
+//! Directives of configuration files that are no parameters here. Some, of Valkey and of newer versions of
+//! Redis, tune features that Keyfast does not have. Some are left over from older versions of Redis. Others
+//! would make this another server (a replica, a node of a cluster).
 //!
 //! A file with these directives is accepted. One warning names those whose value differs from the default in
 //! Redis; the others would change nothing in Redis either. A name that is neither here nor in the table of

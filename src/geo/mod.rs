@@ -18,7 +18,7 @@ pub(crate) use polygon::Polygon;
 
 /// The longitudes that a place can have.
 const LONGITUDES: Span = Span { min: -180.0, max: 180.0 };
-/// The latitudes that a place can have: those of a map that is a square, which ends before the poles.
+/// The latitudes that a place can have. The square map of Web Mercator ends before the poles.
 const LATITUDES: Span = Span { min: -85.051_128_78, max: 85.051_128_78 };
 /// The latitudes of the geohashes that other systems use.
 const COMMON_LATITUDES: Span = Span { min: -90.0, max: 90.0 };

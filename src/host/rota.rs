@@ -122,7 +122,7 @@ struct Queue {
 #[derive(Default)]
 struct LongQueue {
     ready: VecDeque<Arc<Task>>,
-    /// Threads that there are, and those of them that wait for a client.
+    /// The number of threads, and how many of them wait for a client.
     threads: usize,
     idle: usize,
 }

@@ -5,9 +5,9 @@
 //! 0.81 %.
 //!
 //! A HyperLogLog is a string with the same bytes as in Redis: a header of 16 bytes with the last count, and
-//! the registers, either [`sparse`] or [`dense`]. Clients can write any bytes into it. A header that is wrong
-//! means that the string is no HyperLogLog; registers that do not add up mean that it is damaged
-//! ([`Invalid`]), and whatever reads them counts them while it does.
+//! the registers, either [`sparse`] or [`dense`]. Clients can write any bytes into it. A string with a wrong
+//! header is no HyperLogLog. If the registers do not add up, it is damaged ([`Invalid`]): every reader counts
+//! them.
 
 pub(crate) mod dense;
 pub(crate) mod sparse;

@@ -40,7 +40,7 @@ type Made = Option<Result<Arc<Export>, NotSaved>>;
 /// The snapshots for clients.
 #[derive(Debug)]
 pub(super) struct Exports {
-    /// The one that has not begun, by which those who have asked for it learn what came of it.
+    /// The export that has not begun. The clients that have asked for it learn its result here.
     next: Mutex<Option<watch::Receiver<Made>>>,
     permits: Arc<Semaphore>,
 }

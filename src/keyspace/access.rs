@@ -28,8 +28,8 @@ const MINUTES: u32 = TICKS >> 8;
 /// The count of a new key, so that it is not evicted before it can be used. Redis: `LFU_INIT_VAL`.
 const NEW_KEY_COUNT: u32 = 5;
 
-/// How far from the moment at which all stamps were written the clock may be turned: half of what may lie
-/// between two stamps, so that each of them is less than that from any moment that the clock shows.
+/// How far from the moment at which all stamps were written the clock may be turned: half of the span
+/// between two stamps. So each stamp is nearer than that span to any moment that the clock shows.
 const TURN_MAX: Duration = Duration::from_secs(60 * (MINUTES / 4) as u64);
 
 /// A turn of the clock after which the stamps must be written anew: from one moment to another, both since

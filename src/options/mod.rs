@@ -47,7 +47,7 @@ pub struct Startup {
     pub renamed: Renamed,
     /// Directives that have no effect here, and would have one in Redis.
     pub foreign: Vec<String>,
-    /// Directives that ask for a feature that Keyfast lacks, and what the user would miss.
+    /// Directives for features that Keyfast lacks, and what the user would miss.
     pub missing: Vec<(String, &'static str)>,
     /// Whether the command line holds a secret, which other users of the machine could read.
     pub has_secret_arguments: bool,

@@ -74,7 +74,7 @@ pub(crate) fn has_hung_up(socket: &OwnedFd) -> bool {
 }
 
 /// Whether the client at the other end of a socket sends nothing more. Here the system reports that as
-/// `POLLHUP`, of which Linux has it that both directions are closed.
+/// `POLLHUP`, which on Linux means that both directions are closed.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn has_hung_up(socket: &OwnedFd) -> bool {
     let ends = PollFlags::POLLHUP | PollFlags::POLLERR;

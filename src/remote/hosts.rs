@@ -8,7 +8,7 @@ use tokio::time::timeout;
 /// How long the other hosts are waited for when one has refused.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The connection to the host that was first, of those that are tried.
+/// The connection to the host that was opened first.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! A MIGRATE from its first run to its reply: what it sends to the target, and what has come of that.
+//! A MIGRATE from its first run to its reply: what it sends to the target, and the target's replies.
 //!
 //! The command's handler and the client's runner take turns. The handler holds the keys: it fills a batch of
 //! [`Parcel`]s. The runner holds nothing: it sends them and reads the replies, while others are served. Then

@@ -241,7 +241,7 @@ fn parse_settings<'a>(context: &Context<'_, '_>, request: Request<'a>) -> Result
     settings.into_iter().zip(values).map(check).collect()
 }
 
-/// The values of parameters that hold secrets, and those of unknown ones, whose names may be misspelt. Where
+/// The values of secret parameters, and of unknown ones: their names may be misspelt. Where
 /// the arguments are no pairs, any may be a secret.
 fn set_secrets(request: Request<'_>) -> Vec<usize> {
     if !request.len().is_multiple_of(2) {

@@ -124,7 +124,7 @@ pub(super) struct BatchLeases {
 }
 
 impl Leases {
-    /// Returns the leases that a batch needs, and makes those that are not there yet.
+    /// Returns the leases that a batch needs. Missing ones are made.
     pub(super) async fn prepare(
         &mut self,
         wire: &Wire,

@@ -226,7 +226,7 @@ impl Names {
         self.of(&format!("w/{}", key.database), key)
     }
 
-    /// The part of a name that says of which database a key is, and after which flush.
+    /// The part of a name for the database of a key, and for the flush before it.
     pub(super) fn room(&self, database: u32) -> String {
         match self.flushes.last_of(database) {
             0 => database.to_string(),

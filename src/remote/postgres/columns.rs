@@ -175,8 +175,8 @@ impl<'b> Columns<'b> {
     }
 }
 
-/// Whether a key was made and deleted again within the batch. It gets a row, as any deleted key does, so that
-/// those that watch it find that it was there.
+/// Whether a key was made and deleted again within the batch. It gets a row, as any deleted key does: a
+/// client that watches it must find that it was there.
 fn is_brief(part: &Part) -> bool {
     part.seen.live.is_none() && part.written.as_ref().is_some_and(|row| row.live.is_none())
 }

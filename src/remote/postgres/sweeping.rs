@@ -65,8 +65,8 @@ const MAY_FREE: &str = "
     WHERE s.front = excluded.front
         OR s.until NOT BETWEEN {now} AND {now} + interval '5 seconds'
     RETURNING front";
-/// The rows of keys that have expired become those of deleted keys, so that no key gets a longer life after
-/// the news that it has expired. A row that another front-end is about to change stays as it is.
+/// The row of an expired key becomes that of a deleted key. So no key gets a longer life after the news that
+/// it has expired. A row that another front-end is about to change stays as it is.
 const BURY: &str = "UPDATE keyfast.keys SET kind = 'none', value = '', expires = '-infinity',
         since = {now}, holder = '', is_lock = false
     WHERE ctid = ANY (ARRAY(

@@ -367,7 +367,7 @@ pub(super) fn log(
         add_for_a_while(sink, key, *gone, &mut id);
         sink.pass_on()?;
     }
-    // Redis 8 holds what a group has read against what was added, so that comes first.
+    // Redis 8 compares how much a group has read with how much was added, which must therefore come first.
     let last_id = gone.last().map_or(stream.last_id, |gone| stream.last_id.max(*gone));
     let added = stream.entries_added.max((stream.len() + gone.len()) as u64);
     log_counters(sink, key, last_id, added, stream.max_deleted_id);

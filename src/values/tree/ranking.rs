@@ -21,8 +21,8 @@ use super::{Map, Remains, Sequence};
 /// The bytes of a score, in a record and in the map.
 const SCORE_BYTES: usize = 8;
 
-/// Members with scores, in the order of (score, member). A copy that [`Ranking::share`] makes takes the same
-/// nodes; a write copies those that it changes.
+/// Members with scores, in the order of (score, member). A copy by [`Ranking::share`] has the same
+/// nodes; a write copies the nodes that it changes.
 pub struct Ranking {
     order: Sequence,
     scores: Map,

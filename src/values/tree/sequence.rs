@@ -31,8 +31,8 @@ const GATHERED_KIDS: usize = KIDS_MAX / 4 * 3;
 /// A page that uses less than this merges with a neighbour if both together are small.
 const MERGING_BYTES_MAX: usize = PAGE_BYTES_MAX / 4;
 
-/// Records by their positions. A copy that [`Sequence::share`] makes takes the same nodes; a write copies
-/// those that it changes.
+/// Records by their positions. A copy by [`Sequence::share`] has the same nodes; a write copies
+/// the nodes that it changes.
 pub struct Sequence {
     root: Node,
     len: usize,

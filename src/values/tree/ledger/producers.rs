@@ -1,4 +1,4 @@
-//! Producers that name their messages, so that a message that they send again is not added again.
+//! Producers that name their messages: a message that is sent twice is added once.
 //!
 //! A producer has a name, and so has each of its messages (XADD IDMP). The ledger remembers the last messages
 //! of each producer with the IDs that they got, up to a number and an age. Three indexes have them: by the

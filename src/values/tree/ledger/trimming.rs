@@ -93,10 +93,10 @@ impl Ledger {
         (trimmed, self.blocks.remove_before(place))
     }
 
-    /// Trims entries one by one, and leaves those that groups still need if they decide; returns the IDs of
-    /// those that have left, and what is to be freed. As in Redis, it goes on within a block even if it
-    /// trims approximately. It looks at a bounded number of entries: where groups need most of them, the rest
-    /// is left to the next trimming.
+    /// Trims entries one by one. Where groups decide, the entries that they still need stay. Returns the IDs
+    /// of the entries that have left, and what is to be freed. As in Redis, it goes on within a block even
+    /// if it trims approximately. It looks at a bounded number of entries: where groups need most of them,
+    /// the rest is left to the next trimming.
     pub fn trim_one_by_one(&mut self, trim: Trim) -> (Vec<EntryId>, Remains) {
         /// Some 5 ms.
         const LOOKED_AT_MAX: usize = 20_000;
