@@ -253,7 +253,7 @@ impl Postgres {
             let (host, port) = (self.host(node), self.ports[node]);
             format!("host={host} port={port} user=keyfast dbname=postgres connect_timeout=2")
         });
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/remote/postgres/failover");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../src/remote/postgres/failover");
         let path = std::env::var("PATH").unwrap_or_default();
         let output = Command::new(script)
             .args(&connections)
