@@ -52,6 +52,7 @@ mod sync;
 mod certificates;
 mod dump;
 mod values;
+mod waiting;
 
 mod config;
 mod statistics;

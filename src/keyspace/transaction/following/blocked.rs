@@ -20,10 +20,10 @@
 //! turns the clock (CLOCK), that moment is another one: the transaction that turns it serves them, as if
 //! their keys had changed, and those that get nothing execute their command again.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::mem::take;
-use std::ops::{Bound, DerefMut};
+use std::ops::DerefMut;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -36,6 +36,7 @@ use crate::keyspace::transaction::following::news::Effect;
 use crate::keyspace::transaction::{Everything, Transaction};
 use crate::sync::{AtomicU64, Mutex};
 use crate::values::ABSENT_KIND;
+use crate::waiting::{Line, Ticket, Waits};
 
 /// How a waiter gets what it waits for. The module with the commands knows.
 pub trait Attempt: Send + Sync {
@@ -100,8 +101,7 @@ pub enum Claimed {
 
 /// A client that waits for some keys.
 pub struct Waiter {
-    /// Waiters with lower numbers are served first.
-    ticket: u64,
+    ticket: Ticket,
     database: usize,
     keys: Box<[Box<[u8]>]>,
     /// The keys that are held, too, when it is served.
@@ -180,8 +180,8 @@ impl Waiter {
         self.attempt.kind() == ABSENT_KIND
     }
 
-    /// The number by which a client that tries again keeps its place.
-    pub fn ticket(&self) -> u64 {
+    /// The ticket by which a client that tries again keeps its place.
+    pub fn ticket(&self) -> Ticket {
         self.ticket
     }
 
@@ -265,6 +265,12 @@ impl Waiter {
     }
 }
 
+impl Waits for Arc<Waiter> {
+    fn kind(&self) -> u8 {
+        self.attempt.kind()
+    }
+}
+
 /// Clients that wait for a key. A client whose wait has just ended may still be among them.
 #[derive(Clone, Debug, Default)]
 pub struct WaitingClients {
@@ -312,10 +318,7 @@ struct BlockedKey {
     hash: u64,
     database: usize,
     key: Box<[u8]>,
-    /// By their tickets.
-    waiters: BTreeMap<u64, Arc<Waiter>>,
-    /// How many of them wait until the key is absent.
-    for_absence: usize,
+    line: Line<Arc<Waiter>>,
 }
 
 impl BlockedKeys {
@@ -326,7 +329,7 @@ impl BlockedKeys {
     /// For how many keys clients wait, and with how many of them the wait ends when the key is deleted.
     pub(in crate::keyspace) fn count(&self) -> (usize, usize) {
         let ends_by_deletion =
-            |key: &&BlockedKey| key.waiters.values().any(|waiter| waiter.attempt.ends_without_value());
+            |key: &&BlockedKey| key.line.all().any(|(_, waiter)| waiter.attempt.ends_without_value());
         (self.0.len(), self.0.iter().filter(ends_by_deletion).count())
     }
 
@@ -342,69 +345,37 @@ impl BlockedKeys {
 
     /// All waiters, as often as they wait for keys.
     fn waiters(&self) -> impl Iterator<Item = &Arc<Waiter>> {
-        self.0.iter().flat_map(|blocked| blocked.waiters.values())
+        self.0.iter().flat_map(|blocked| blocked.line.all()).map(|(_, waiter)| waiter)
     }
 
     /// Adds a waiter; returns whether it was not there.
     fn add(&mut self, hash: u64, key: &[u8], waiter: &Arc<Waiter>) -> bool {
-        let (database, ticket) = (waiter.database, waiter.ticket);
+        let database = waiter.database;
         let entry = self.0.entry(hash, |blocked| Self::is(blocked, database, key), |blocked| blocked.hash);
-        let new = || BlockedKey { hash, database, key: key.into(), waiters: BTreeMap::new(), for_absence: 0 };
-        let blocked = entry.or_insert_with(new).into_mut();
-        let is_new = blocked.waiters.insert(ticket, Arc::clone(waiter)).is_none();
-        blocked.for_absence += usize::from(is_new && waiter.waits_for_absence());
-        is_new
+        let new = || BlockedKey { hash, database, key: key.into(), line: Line::default() };
+        entry.or_insert_with(new).into_mut().line.enter(waiter.ticket, Arc::clone(waiter))
     }
 
     /// Removes a waiter; returns whether it was there.
-    fn remove(&mut self, hash: u64, database: usize, key: &[u8], ticket: u64) -> bool {
+    fn remove(&mut self, hash: u64, database: usize, key: &[u8], ticket: Ticket) -> bool {
         let Ok(mut found) = self.0.find_entry(hash, |blocked| Self::is(blocked, database, key)) else {
             return false;
         };
-        let removed = found.get_mut().waiters.remove(&ticket);
-        let was_there = removed.is_some();
-        found.get_mut().for_absence -= usize::from(removed.is_some_and(|waiter| waiter.waits_for_absence()));
-        if found.get().waiters.is_empty() {
+        let was_there = found.get_mut().line.leave(ticket);
+        if found.get().line.is_empty() {
             found.remove();
         }
         was_there
     }
 
-    /// Whether a client waits until a key is absent that would be served.
-    fn has_line(&self, hash: u64, database: usize, key: &[u8]) -> bool {
-        let found = self.0.find(hash, |blocked| Self::is(blocked, database, key));
-        let mut waiters = found.filter(|blocked| blocked.for_absence > 0).into_iter();
-        waiters.any(|blocked| {
-            blocked.waiters.values().any(|waiter| waiter.waits_for_absence() && waiter.is_waiting())
-        })
+    /// The line for a key, if there is one.
+    fn line(&self, hash: u64, database: usize, key: &[u8]) -> Option<&Line<Arc<Waiter>>> {
+        Some(&self.0.find(hash, |blocked| Self::is(blocked, database, key))?.line)
     }
 
-    /// How many clients wait until a key is absent, and whether there are others.
-    fn for_absence(&self, hash: u64, database: usize, key: &[u8]) -> (usize, bool) {
-        let found = self.0.find(hash, |blocked| Self::is(blocked, database, key));
-        found.map_or((0, false), |blocked| (blocked.for_absence, blocked.waiters.len() > blocked.for_absence))
-    }
-
-    /// All waiters for a key, by their tickets.
-    fn all(&self, hash: u64, database: usize, key: &[u8]) -> Option<&BTreeMap<u64, Arc<Waiter>>> {
-        Some(&self.0.find(hash, |blocked| Self::is(blocked, database, key))?.waiters)
-    }
-
-    /// The waiters for a key in each database, by their tickets.
-    pub(super) fn in_any_database(
-        &self,
-        hash: u64,
-        key: &[u8],
-    ) -> impl Iterator<Item = &BTreeMap<u64, Arc<Waiter>>> {
-        let found = self.0.iter_hash(hash).filter(move |blocked| *blocked.key == *key);
-        found.map(|blocked| &blocked.waiters)
-    }
-
-    /// The first waiter behind a ticket.
-    fn next(&self, hash: u64, database: usize, key: &[u8], behind: Option<u64>) -> Option<Arc<Waiter>> {
-        let blocked = self.0.find(hash, |blocked| Self::is(blocked, database, key))?;
-        let start = behind.map_or(Bound::Unbounded, Bound::Excluded);
-        blocked.waiters.range((start, Bound::Unbounded)).next().map(|(_, waiter)| Arc::clone(waiter))
+    /// The lines for a key in each database.
+    pub(super) fn in_any_database(&self, hash: u64, key: &[u8]) -> impl Iterator<Item = &Line<Arc<Waiter>>> {
+        self.0.iter_hash(hash).filter(move |blocked| *blocked.key == *key).map(|blocked| &blocked.line)
     }
 }
 
@@ -519,28 +490,30 @@ impl Transaction<'_> {
 
     /// Whether clients wait in line for a lock.
     pub(in crate::keyspace) fn has_line(&self, key: &[u8]) -> bool {
+        let line = self.line(key).filter(|line| line.for_absence() > 0);
+        let mut waiters = line.into_iter().flat_map(Line::all);
+        waiters.any(|(_, waiter)| waiter.waits_for_absence() && waiter.is_waiting())
+    }
+
+    /// The clients that wait for a key, if there are any.
+    fn line(&self, key: &[u8]) -> Option<&Line<Arc<Waiter>>> {
         let (spot, shard) = self.shard(key);
-        shard.side_tables().is_some_and(|it| it.blocked.has_line(spot.hash, self.database(), key))
+        shard.side_tables()?.blocked.line(spot.hash, self.database(), key)
     }
 
     /// Sets the alarm of a lock for which clients wait, or takes it away.
     fn set_alarm(&self, key: &[u8]) {
-        let (spot, shard) = self.shard(key);
-        let (count, _) = shard
-            .side_tables()
-            .map_or((0, false), |it| it.blocked.for_absence(spot.hash, self.database(), key));
-        let expires_at_ms = self.unseen(key).and_then(Entry::expires_at_ms).filter(|_| count > 0);
+        let has_line = self.line(key).is_some_and(|line| line.for_absence() > 0);
+        let expires_at_ms = self.unseen(key).and_then(Entry::expires_at_ms).filter(|_| has_line);
         self.keyspace().followers().alarms.set(self.database(), key, expires_at_ms);
     }
 
     /// The clients that wait for a key.
     pub fn waiting_for(&self, key: &[u8]) -> WaitingClients {
         const FIRST: usize = 8;
-        let (spot, shard) = self.shard(key);
-        let waiters = shard.side_tables().and_then(|it| it.blocked.all(spot.hash, self.database(), key));
-        let Some(waiters) = waiters else { return WaitingClients::default() };
-        let first = waiters.values().take(FIRST).map(|waiter| waiter.attempt.client()).collect();
-        WaitingClients { count: waiters.len(), first }
+        let Some(line) = self.line(key) else { return WaitingClients::default() };
+        let first = line.all().take(FIRST).map(|(_, waiter)| waiter.attempt.client()).collect();
+        WaitingClients { count: line.len(), first }
     }
 
     /// Serves the clients that wait for a key. As in Redis, a client looks at all of its keys that have
@@ -549,20 +522,15 @@ impl Transaction<'_> {
         let (database, mut behind) = (self.database(), None);
         loop {
             let kind = self.kind_of(key);
-            let (spot, shard) = self.shard(key);
-            let line = shard.side_tables().map(|it| it.blocked.for_absence(spot.hash, database, key));
-            if let Some((1.., has_others)) = line
-                && kind != ABSENT_KIND
-            {
+            let Some(line) = self.line(key) else { break };
+            if line.for_absence() > 0 && kind != ABSENT_KIND {
                 self.set_alarm(key);
                 // A thousand clients that wait for a lock cost nothing while it is held.
-                if !has_others {
+                if line.len() == line.for_absence() {
                     break;
                 }
             }
-            let (spot, shard) = self.shard(key);
-            let next = shard.side_tables().and_then(|it| it.blocked.next(spot.hash, database, key, behind));
-            let Some(waiter) = next else { break };
+            let Some(waiter) = line.next(behind).cloned() else { break };
             behind = Some(waiter.ticket);
             if waiter.is_over() {
                 self.unblock(key, &waiter);
@@ -693,7 +661,10 @@ impl Keyspace {
             {
                 self.followers.blocked.change(&self.followers.interest, |count| *count -= 1);
                 if waiter.waits_for_absence()
-                    && shard.side_tables_mut().blocked.for_absence(hash, waiter.database, key).0 == 0
+                    && shard
+                        .side_tables()
+                        .and_then(|it| it.blocked.line(hash, waiter.database, key))
+                        .is_none_or(|line| line.for_absence() == 0)
                 {
                     self.followers.alarms.set(waiter.database, key, None);
                 }

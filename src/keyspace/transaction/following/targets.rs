@@ -89,9 +89,9 @@ impl<'a> Transaction<'a> {
     fn add_targets(&self, key: &[u8], elements_max: usize, targets: &mut Vec<Box<[u8]>>) {
         let (spot, shard) = self.shard(key);
         let Some(side_tables) = shard.side_tables() else { return };
-        for waiters in side_tables.blocked.in_any_database(spot.hash, key) {
+        for line in side_tables.blocked.in_any_database(spot.hash, key) {
             let mut left = elements_max;
-            for waiter in waiters.values() {
+            for (_, waiter) in line.all() {
                 if left == 0 {
                     break;
                 }
