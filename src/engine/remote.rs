@@ -31,6 +31,8 @@ use crate::values::ABSENT_KIND;
 
 /// The most runs of a request that the store has not done. After that, its client gets TRYAGAIN.
 const TRIES_MAX: u32 = 100;
+/// How often others are faster before a request asks other front-ends for a turn, and before it asks again.
+const PATIENT_TRIES: u32 = 4;
 /// How often it runs before it has joined a batch, while others change the rows.
 const LOOKS_MAX: u32 = 16;
 /// For how long a request keeps the fencing numbers that it has drawn. The store keeps the rows of deleted
@@ -109,7 +111,7 @@ pub(crate) fn run_ahead(
     let told_rows = session.pending.as_ref().and_then(|before| before.told_rows.clone());
     let pending = Box::new(Pending { began, told_rows, ..Pending::default() });
     let mut errand = StoreRequest { instance, remote, command, request, keys: keys.into(), pending };
-    match errand.attempt(session, Some(beside), &mut Vec::new()) {
+    match errand.attempt(session, Some(beside)) {
         Err(NotAnswered::Store) if errand.pending.result.is_some() => Some(errand.pending),
         _ => None,
     }
@@ -184,7 +186,7 @@ impl StoreRequest<'_, '_> {
         }
         // Those that have travelled beside it were not done either.
         session.ahead.clear();
-        self.attempt(session, None, out)
+        self.attempt(session, None)
     }
 
     /// Notes the rows that the store has returned instead of doing it.
@@ -192,6 +194,10 @@ impl StoreRequest<'_, '_> {
         self.pending.told_rows = Some(Arc::clone(&found.rows));
         if !found.rows.is_empty() {
             self.pending.was_overtaken = self.keys.iter().any(|key| found.changed.contains(key));
+        }
+        if self.pending.was_overtaken && self.pending.tries.is_multiple_of(PATIENT_TRIES) {
+            let changed = self.keys.iter().filter(|key| found.changed.contains(key)).cloned();
+            self.pending.turn = Some(self.remote.ask_turn(changed.collect()));
         }
         // Where the row of a lock has changed, it may have had a holder with a larger number.
         let keys = &self.keys;
@@ -224,12 +230,6 @@ impl StoreRequest<'_, '_> {
             _ => reply.nil_array(),
         };
         Ok(Ok(()))
-    }
-
-    /// Whether clients wait in line for what a client that does not wait would take.
-    fn leaves_to_line(&self, key: &Key) -> bool {
-        matches!(self.command.run, Run::Block(Blocking { kind: ABSENT_KIND, .. }))
-            && self.remote.has_line(key, ABSENT_KIND)
     }
 
     /// Whether the time of a client that waits is up, and it need not ask the store: it has found nothing,
@@ -294,7 +294,7 @@ impl StoreRequest<'_, '_> {
     }
 
     /// Runs the request on a guess, and lets it travel to the store, beside another one if there is one.
-    fn attempt(&mut self, session: &mut Session, beside: Option<Seat>, out: &mut Vec<u8>) -> Stopped {
+    fn attempt(&mut self, session: &mut Session, beside: Option<Seat>) -> Stopped {
         if let Err(error) = self.check_size().and_then(|()| self.begin_to_wait(session)) {
             return Ok(Err(error));
         }
@@ -307,13 +307,10 @@ impl StoreRequest<'_, '_> {
                 Err(stopped) => return stopped,
             };
             let taken = self.takes_from(session, &guess.ran);
-            if let Some((key, _)) = &taken {
-                if self.pending.listening.is_none() && self.leaves_to_line(key) {
-                    return self.nothing(session, out);
-                }
-                if !self.is_its_turn(session, key) {
-                    return Err(NotAnswered::Store);
-                }
+            if let Some((key, _)) = &taken
+                && !self.is_its_turn(session, key)
+            {
+                return Err(NotAnswered::Store);
             }
             if !self.still_waits(session, guess.ran.found_nothing) {
                 return Err(NotAnswered::Store);
@@ -341,6 +338,10 @@ impl StoreRequest<'_, '_> {
                 Err(NotJoined::StandsBack(ticket)) => {
                     self.pending.stood_back += 1;
                     self.pending.ticket = Some(ticket);
+                    return Err(NotAnswered::Store);
+                }
+                Err(NotJoined::LeavesTo(ticket, until)) => {
+                    (self.pending.ticket, self.pending.yields_until) = (Some(ticket), Some(until));
                     return Err(NotAnswered::Store);
                 }
                 Err(NotJoined::Full) => {
@@ -499,9 +500,15 @@ impl StoreRequest<'_, '_> {
             return true;
         }
         session.client.release();
-        (self.pending.has_waited, self.pending.told_rows, self.pending.drawn) = (true, None, None);
-        (self.pending.tries, self.pending.began) = (0, None);
+        self.pending.has_waited = true;
+        self.begin_anew();
         false
+    }
+
+    /// Forgets what came of its runs so far: it waits until a key has changed.
+    fn begin_anew(&mut self) {
+        (self.pending.told_rows, self.pending.drawn, self.pending.turn) = (None, None, None);
+        (self.pending.tries, self.pending.began) = (0, None);
     }
 
     /// Whether a blocking command may get what it has found, or ask the store for it: from then on no other
@@ -613,7 +620,7 @@ impl StoreRequest<'_, '_> {
     fn conclude(&mut self, session: &mut Session, result: AttemptResult, out: &mut Vec<u8>) -> Stopped {
         let AttemptResult { reply, found_nothing, waits_with, again_ms, outbox } = result;
         if let Some(listening) = &self.pending.listening {
-            listening.has_looked();
+            listening.has_looked(found_nothing);
         }
         if found_nothing {
             self.pending.has_found_nothing = true;
@@ -624,10 +631,9 @@ impl StoreRequest<'_, '_> {
                 self.deliver(session, outbox);
             }
             self.pending.has_waited = true;
-            (self.pending.told_rows, self.pending.drawn) = (None, None);
+            self.begin_anew();
             self.pending.waits_with = waits_with;
             if self.pending.until.is_none_or(|until| Instant::now() < until) {
-                (self.pending.tries, self.pending.began) = (0, None);
                 return Err(NotAnswered::Store);
             }
             return self.nothing(session, out);

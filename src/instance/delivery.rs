@@ -331,7 +331,7 @@ impl Instance {
 impl Ears for Instance {
     fn hear(&self, news: News) {
         match news {
-            News::Changed(key) => {
+            News::Changed(key, _) => {
                 let key = (*key.name).into();
                 self.tracking.tell(&[Effect::Changed { key, by_itself: false }], None, &self.clients);
             }
@@ -357,7 +357,7 @@ impl Ears for Instance {
                     self.pubsub.publish(*kind, &channel, &message, None);
                 }
             }
-            News::Here(_) | News::Tells(_) | News::First { .. } => {}
+            News::Here(_) | News::Tells(_) | News::Asks { .. } => {}
         }
         self.tracking.broadcast(None, &self.clients);
     }

@@ -1,73 +1,48 @@
-//! The lines in which clients wait for keys that have nothing for them yet (BLPOP and the like).
+//! The clients that wait for keys which have nothing for them yet (BLPOP and the like).
 //!
-//! Clients that wait for the same key, and for the same kind of value, stand in one line, in the order in
-//! which they came. A client that waits for several keys stands in several lines. Only the first of a line
-//! asks the store: when its key has changed, and once a second ([`GLANCE`]), in case a change was not heard
-//! of. When it has taken something, and something is left, the next one is called: at once, so that what both
+//! Clients that wait for the same key stand in one [`Line`]. A client that waits for several keys stands in
+//! several lines. Only the first that waits for a kind of value asks the store, when its key has changed.
+//! When it has taken something, and something is left, the next one is called: at once, so that what both
 //! take travels in one batch. If the first leaves before the store has answered it, the next one is called,
 //! too. So a push costs one request of one client, and nothing is overlooked.
 //!
 //! Each client looks once when it comes. If something is there, and other clients stand before it, it leaves
 //! it to them. A client whose time is up before it has found its keys empty once takes what is there.
 //!
-//! Clients that only read (XREAD) take nothing from each other. A change calls all of them, and the first one
-//! looks once a second for all: what it finds is news for the others.
-//!
-//! # Over front-ends
-//!
-//! Front-ends tell each other when the first client of each line came ([`News::First`]): when that changes,
-//! and once a second. The moment is the time of the store, as the front-end knows it, or of the machine where
-//! the store is etcd. But it is always later than all such moments that the front-end has heard of. So a
-//! client that came after another front-end had told of an earlier client stands behind it, whatever the
-//! clocks show.
-//!
-//! A front-end whose first client came later than that of another one lets the other one ask first. If the
-//! other one does not do so within [`GRACE`], for it is frozen or dead, it is passed over: this first client
-//! of it does not count here any more, and none of its other ones until it tells of them again. What was not
-//! told again for [`FIRST_KEPT`] is forgotten.
+//! Clients that only read (XREAD) take nothing from each other. A change calls all of them.
 //!
 //! Clients that wait for a lock stand in a line, too: their kind of value is none ([`ABSENT_KIND`]), and the
 //! first one also looks when the lock expires. If the store still has the lock then, it looks again after
 //! [`OVERDUE_GLANCE`], and then each time after twice as long: the clock here may be ahead of the store's by
 //! a little, and etcd frees keys up to some seconds late.
 //!
-//! The order is not in the store, since nothing but the order depends on it: which client gets an element is
-//! decided by the store, as for every request, and no element is lost or given twice, whatever front-ends
-//! believe. To keep the lines in the store would cost a write when a client comes and one when it leaves. And
-//! it would need leases shorter than a second, which etcd does not have, to pass over a front-end that hangs.
+//! # Over front-ends
 //!
-//! What the order does not promise:
+//! Each front-end has lines of its own. When a key has changed, the first of each front-end asks, and the
+//! store decides which one gets what is there. A front-end whose clients see others served for a second asks
+//! for a turn ([`turns`](super::turns)). So the order holds at each front-end, and no client waits for ever.
 //!
-//! - Of two clients that come to two front-ends within the time that news take, some milliseconds, either may
-//!   be first. So it is in the first second after a front-end has connected, or has lost news.
-//! - When a front-end hangs, or needs more than [`GRACE`] for its turn, clients of others are served before
-//!   its own.
-//! - A client that takes without waiting (LPOP) does not stand in any line, and may come before all.
+//! Where news may be lost, the front-end looks from time to time whether the keys are as they were when they
+//! were seen last ([`seen`](Lines::seen)): one statement for up to a thousand keys. No client asks for that.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::news::News;
+use super::news::Became;
 use super::row::{Key, KeyMap, Row};
+use super::turns::Turns;
 use crate::values::ABSENT_KIND;
+use crate::waiting::{Line, Ticket, Waits};
 
-/// How soon the first of a line asks the store though no change was heard of.
-const GLANCE: Duration = Duration::from_secs(1);
 /// How soon the first of a line looks again for a lock that should have expired.
 const OVERDUE_GLANCE: Duration = Duration::from_millis(1);
-/// How long a front-end waits for another one whose client came earlier.
+/// The longest time until it looks again.
+const OVERDUE_GLANCE_MAX: Duration = Duration::from_secs(1);
+/// How long a client lets those before it take first from one of its keys.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long the first of a line at another front-end counts. Front-ends send it once a second.
-const FIRST_KEPT: Duration = Duration::from_millis(2_500);
-/// Lines of other front-ends that are noted. In other ones, only the order over front-ends is lost.
-const ELSEWHERE_MAX: usize = 100_000;
-
-/// When a client came: microseconds since 1970, by the store's clock or somewhat later. No two clients of one
-/// front-end have the same.
-pub(super) type Arrival = u64;
 
 /// The batches that have not ended.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,294 +65,245 @@ pub(super) enum Step {
 /// All lines of a front-end.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    clients: HashMap<Arrival, InLine>,
-    /// The lines for a key, one for each kind of value that is waited for.
-    lines: KeyMap<Vec<Line>>,
-    elsewhere: KeyMap<Vec<Elsewhere>>,
-    elsewhere_count: usize,
-    /// The latest arrival that was given or heard of.
-    last: Arrival,
-    /// What is to be told to other front-ends.
-    news: Vec<News>,
+    clients: HashMap<Ticket, Client>,
+    keys: KeyMap<Awaited>,
+    /// The last ticket.
+    last: Ticket,
 }
 
 /// A client that waits.
 #[derive(Debug)]
-struct InLine {
+struct Client {
     keys: Arc<[Key]>,
     kind: u8,
     takes: bool,
     woken: Arc<Notify>,
+    /// Whether it is to ask the store.
+    is_called: bool,
+    /// Whether it was called for what it is asking, or has asked last.
+    was_called: bool,
     /// Whether it has asked the store, and does not know yet what came of it.
     is_looking: bool,
     /// The batch with which it takes something.
     travels_in: Option<u64>,
-    /// Whether it looks wherever it stands.
-    is_due: bool,
-    /// Since when it lets others take first from another key.
-    lets_others: Option<Instant>,
+    /// When it is to ask the store again, after it has left something to others.
+    again: Option<Instant>,
 }
 
-/// The clients that wait for one kind of value in one key.
+/// A client's place in one line.
 #[derive(Debug)]
-struct Line {
+struct Place {
     kind: u8,
-    /// Those that take something, of which the first is served.
-    takers: BTreeSet<Arrival>,
-    /// Those that only read.
-    readers: BTreeSet<Arrival>,
-    /// Whether there may be something for the first.
-    may_have: bool,
-    /// The version of the row that was seen last, if it is known; none for an absent row.
-    seen: Option<Option<i64>>,
-    /// When the line has looked last.
-    looked: Instant,
-    /// When the lock expires for which the clients wait.
+    takes: bool,
+}
+
+impl Waits for Place {
+    fn kind(&self) -> u8 {
+        self.kind
+    }
+}
+
+/// A key for which clients wait.
+#[derive(Debug, Default)]
+struct Awaited {
+    line: Line<Place>,
+    /// The kind and version of the row that was seen last, if they are known.
+    seen: Option<(u8, i64)>,
+    /// When the lock expires for which clients wait.
     expires: Option<Instant>,
     /// How often it was looked for in vain after that moment, and when it is looked for again at the
     /// earliest.
     overdue: (u32, Option<Instant>),
-    /// Since when a client of another front-end may take first what is there.
-    owed: Option<Instant>,
-    /// The first, as other front-ends were told.
-    told: Option<Arrival>,
-    /// Clients that let others take first from this key, though they are the first of another line.
-    lets_others: Vec<Arrival>,
+    /// Clients that let others take first from this key, though they may be the first in another line.
+    let_others: Vec<Ticket>,
 }
 
-/// The first of a line at another front-end.
-#[derive(Debug)]
-struct Elsewhere {
-    kind: u8,
-    front: i64,
-    first: Arrival,
-    heard: Instant,
-    /// Whether it did not come in its turn.
-    was_passed_over: bool,
+impl Client {
+    fn call(&mut self) {
+        self.is_called = true;
+        self.woken.notify_one();
+    }
+
+    /// Whether what it takes is on its way.
+    fn is_on_its_way(&self, open: OpenBatches) -> bool {
+        self.travels_in.is_some_and(|batch| batch == open.forming || Some(batch) == open.under_way)
+    }
 }
 
-/// Whether what a client takes is on its way.
-fn is_on_its_way(clients: &HashMap<Arrival, InLine>, arrival: Arrival, open: OpenBatches) -> bool {
-    let travels_in = clients.get(&arrival).and_then(|client| client.travels_in);
-    travels_in.is_some_and(|batch| batch == open.forming || Some(batch) == open.under_way)
-}
+impl Awaited {
+    /// The first of those that take something of a kind, and are not doing so already.
+    fn next(&self, kind: u8, clients: &HashMap<Ticket, Client>, open: OpenBatches) -> Option<Ticket> {
+        let mut takers = self.line.all().filter(|(_, place)| place.takes && place.kind == kind);
+        takers.find_map(|(ticket, _)| {
+            Some(ticket).filter(|ticket| clients.get(ticket).is_some_and(|one| !one.is_on_its_way(open)))
+        })
+    }
 
-impl Line {
-    fn new(kind: u8, now: Instant) -> Line {
-        Line {
-            kind,
-            takers: BTreeSet::new(),
-            readers: BTreeSet::new(),
-            may_have: false,
-            seen: None,
-            looked: now,
-            expires: None,
-            overdue: (0, None),
-            owed: None,
-            told: None,
-            lets_others: Vec::new(),
+    /// Calls the next client that waits for this kind of value.
+    fn call(&self, kind: u8, clients: &mut HashMap<Ticket, Client>, open: OpenBatches) {
+        if let Some(client) = self.next(kind, clients, open).and_then(|next| clients.get_mut(&next)) {
+            client.call();
         }
     }
 
-    /// The first of those that take something, and are not doing so already.
-    fn next(&self, clients: &HashMap<Arrival, InLine>, open: OpenBatches) -> Option<Arrival> {
-        self.takers.iter().copied().find(|arrival| !is_on_its_way(clients, *arrival, open))
-    }
-
-    /// Calls the next client if there may be something for it.
-    fn call(&self, clients: &HashMap<Arrival, InLine>, open: OpenBatches) {
-        if self.may_have
-            && let Some(client) = self.next(clients, open).and_then(|next| clients.get(&next))
-        {
-            client.woken.notify_one();
-        }
-    }
-
-    /// Calls those that let others take first from this key: it is not as it was.
-    fn go_on(&mut self, clients: &mut HashMap<Arrival, InLine>) {
-        for arrival in self.lets_others.drain(..) {
-            if let Some(client) = clients.get_mut(&arrival).filter(|client| client.lets_others.is_some()) {
-                (client.lets_others, client.is_due) = (None, true);
-                client.woken.notify_one();
+    /// Calls those that only read, and those that let others take first: the key is not as it was.
+    fn call_others(&mut self, calls_readers: bool, clients: &mut HashMap<Ticket, Client>) {
+        let readers = self.line.all().filter(|(_, place)| calls_readers && !place.takes);
+        for ticket in readers.map(|(ticket, _)| ticket).chain(self.let_others.drain(..)) {
+            if let Some(client) = clients.get_mut(&ticket) {
+                client.call();
             }
         }
     }
 
-    /// Calls those that only read.
-    fn call_readers(&self, clients: &mut HashMap<Arrival, InLine>) {
-        for arrival in &self.readers {
-            if let Some(client) = clients.get_mut(arrival) {
-                client.is_due = true;
-                client.woken.notify_one();
+    /// The key has changed, and is not known as it is now.
+    fn changed(&mut self, clients: &mut HashMap<Ticket, Client>, open: OpenBatches) {
+        self.seen = None;
+        let mut kinds: Vec<u8> = Vec::new();
+        for (_, place) in self.line.all() {
+            if place.takes && !kinds.contains(&place.kind) {
+                kinds.push(place.kind);
             }
         }
+        kinds.into_iter().for_each(|kind| self.call(kind, clients, open));
+        self.call_others(true, clients);
+    }
+
+    /// Whether no client waits any more that takes something of a kind.
+    fn has_no_takers(&self, kind: u8) -> bool {
+        !self.line.all().any(|(_, place)| place.takes && place.kind == kind)
     }
 }
 
 impl Lines {
-    /// Whether clients wait for a key that take something, here or at another front-end.
-    pub(super) fn has_line(&self, key: &Key, kind: u8, now: Instant) -> bool {
-        let is_here = |line: &Line| line.kind == kind && !line.takers.is_empty();
-        self.lines.get(key).is_some_and(|lines| lines.iter().any(is_here))
-            || is_later_than_another(&self.elsewhere, (key, kind), (Arrival::MAX, i64::MAX), now)
-    }
-
     /// Whether no client waits.
     pub(super) fn is_empty(&self) -> bool {
         self.clients.is_empty()
     }
 
-    /// Places a client at the end of the lines of its keys. Returns when it came, and what wakes it.
-    pub(super) fn stand(
-        &mut self,
-        keys: Arc<[Key]>,
-        (kind, takes): (u8, bool),
-        (now_us, now): (u64, Instant),
-    ) -> (Arrival, Arc<Notify>) {
-        let arrival = now_us.max(self.last.saturating_add(1));
-        self.last = arrival;
+    /// Places a client at the end of the lines of its keys. Returns its ticket, and what wakes it.
+    pub(super) fn stand(&mut self, keys: Arc<[Key]>, kind: u8, takes: bool) -> (Ticket, Arc<Notify>) {
+        self.last += 1;
         for key in keys.iter() {
-            let lines = self.lines.entry(key.clone()).or_default();
-            let place = lines.iter().position(|line| line.kind == kind).unwrap_or_else(|| {
-                lines.push(Line::new(kind, now));
-                lines.len() - 1
-            });
-            let line = &mut lines[place];
-            let side = if takes { &mut line.takers } else { &mut line.readers };
-            side.insert(arrival);
-            tell_first(line, key, &mut self.news);
+            self.keys.entry(key.clone()).or_default().line.enter(self.last, Place { kind, takes });
         }
         let woken = Arc::new(Notify::new());
-        let client = InLine {
+        let client = Client {
             keys,
             kind,
             takes,
             woken: Arc::clone(&woken),
+            is_called: false,
+            was_called: false,
             is_looking: false,
             travels_in: None,
-            is_due: false,
-            lets_others: None,
+            again: None,
         };
-        self.clients.insert(arrival, client);
-        (arrival, woken)
+        self.clients.insert(self.last, client);
+        (self.last, woken)
     }
 
-    /// Removes a client from its lines. If it has asked the store, and does not know what came of it, the
-    /// next one asks.
-    pub(super) fn leave(&mut self, arrival: Arrival, open: OpenBatches) {
-        let Some(left) = self.clients.remove(&arrival) else { return };
+    /// Removes a client from its lines. If there may have been something for it, the next one asks.
+    pub(super) fn leave(&mut self, ticket: Ticket, turns: &mut Turns, open: OpenBatches) {
+        let Lines { clients, keys, .. } = self;
+        let Some(left) = clients.remove(&ticket) else { return };
         for key in left.keys.iter() {
-            let Some(lines) = self.lines.get_mut(key) else { continue };
-            let Some(place) = lines.iter().position(|line| line.kind == left.kind) else { continue };
-            let line = &mut lines[place];
-            line.takers.remove(&arrival);
-            line.readers.remove(&arrival);
-            line.may_have |= left.is_looking;
-            line.go_on(&mut self.clients);
-            // Also because the next one looks once a second from now on.
-            if let Some(client) = line.next(&self.clients, open).and_then(|next| self.clients.get(&next)) {
-                client.woken.notify_one();
+            let Some(awaited) = keys.get_mut(key) else { continue };
+            awaited.line.leave(ticket);
+            if left.takes && awaited.has_no_takers(left.kind) {
+                turns.served(key, left.kind);
             }
-            if let Some(client) = line.readers.first().and_then(|first| self.clients.get(first)) {
-                client.woken.notify_one();
+            if awaited.line.is_empty() {
+                keys.remove(key);
+                continue;
             }
-            tell_first(line, key, &mut self.news);
-            if line.takers.is_empty() && line.readers.is_empty() {
-                lines.swap_remove(place);
-            }
-            if lines.is_empty() {
-                self.lines.remove(key);
+            awaited.call_others(false, clients);
+            if left.takes && (left.is_called || left.is_looking || left.again.is_some()) {
+                awaited.call(left.kind, clients, open);
+            } else if let Some(next) =
+                awaited.next(left.kind, clients, open).and_then(|next| clients.get(&next))
+            {
+                // It sees to the end of the lock's time from now on.
+                next.woken.notify_one();
             }
         }
     }
 
     /// Notes that a key has changed, and is not known as it is now.
     pub(super) fn changed(&mut self, key: &Key, open: OpenBatches) {
-        let Lines { clients, lines, .. } = self;
-        for line in lines.get_mut(key).into_iter().flatten() {
-            changed(line, clients, open);
+        if let Some(awaited) = self.keys.get_mut(key) {
+            awaited.changed(&mut self.clients, open);
         }
     }
 
     /// Notes that all keys may have changed.
     pub(super) fn all_changed(&mut self, open: OpenBatches) {
-        let Lines { clients, lines, .. } = self;
-        lines.values_mut().flatten().for_each(|line| changed(line, clients, open));
+        self.keys.values_mut().for_each(|awaited| awaited.changed(&mut self.clients, open));
     }
 
-    /// Notes how the store has a key, and when it expires, if it does. `is_written` says that this front-end
-    /// has just written it.
+    /// Notes that the turn of another front-end is over.
+    pub(super) fn go_on(&mut self, key: &Key, kind: u8, open: OpenBatches) {
+        if let Some(awaited) = self.keys.get(key) {
+            awaited.call(kind, &mut self.clients, open);
+        }
+    }
+
+    /// The keys for which clients wait, with the versions of their rows: 0 for an absent row, and -1 if it is
+    /// not known.
+    pub(super) fn seen(&self) -> impl Iterator<Item = (&Key, i64)> {
+        self.keys.iter().map(|(key, awaited)| (key, awaited.seen.map_or(Row::UNREAD, |(_, version)| version)))
+    }
+
+    /// Notes what a key is in the store, and when it expires, if it does. `is_written` says that it was just
+    /// written.
     pub(super) fn saw(
         &mut self,
         key: &Key,
-        (row, expires): (&Row, Option<Instant>),
+        (became, expires): (Became, Option<Instant>),
         is_written: bool,
         open: OpenBatches,
     ) {
-        let Lines { clients, lines, .. } = self;
-        let version = row.live.as_ref().map(|_| row.version);
-        let kind = row.live.as_ref().map_or(ABSENT_KIND, |live| live.kind);
-        for line in lines.get_mut(key).into_iter().flatten() {
-            let before = line.seen.replace(version);
-            if before != Some(version) {
-                line.overdue = (0, None);
-            }
-            let expires = expires.filter(|_| line.kind == ABSENT_KIND);
-            line.expires = expires.max(expires.and(line.overdue.1));
-            if before == Some(version) && !is_written {
-                continue;
-            }
-            line.may_have |= kind == line.kind;
-            line.call(clients, open);
-            line.go_on(clients);
-            // Where nothing is known of before, those that read know of no other row either.
-            if is_written || before.is_some() {
-                line.call_readers(clients);
-            }
+        let Lines { clients, keys, .. } = self;
+        let Some(awaited) = keys.get_mut(key) else { return };
+        let Became { kind, version, .. } = became;
+        let before = awaited.seen.replace((kind, version));
+        if before != Some((kind, version)) {
+            awaited.overdue = (0, None);
         }
+        awaited.expires = expires.max(expires.and(awaited.overdue.1));
+        if before == Some((kind, version)) && !is_written {
+            return;
+        }
+        awaited.call(kind, clients, open);
+        // Where nothing is known of before, those that read know of no other row either.
+        awaited.call_others(is_written || before.is_some(), clients);
     }
 
     /// What a client does now that waits.
-    pub(super) fn next_step(
-        &mut self,
-        (arrival, front): (Arrival, i64),
-        open: OpenBatches,
-        now: Instant,
-    ) -> Step {
-        let Lines { clients, lines, elsewhere, .. } = self;
-        let Some(client) = clients.get_mut(&arrival) else { return Step::Look };
-        if client.lets_others.is_some_and(|since| since + GRACE <= now) {
-            (client.lets_others, client.is_due) = (None, true);
+    pub(super) fn next_step(&mut self, ticket: Ticket, open: OpenBatches, now: Instant) -> Step {
+        let Lines { clients, keys, .. } = self;
+        let Some(client) = clients.get_mut(&ticket) else { return Step::Look };
+        if client.again.take_if(|again| *again <= now).is_some() {
+            client.is_called = true;
         }
-        if std::mem::take(&mut client.is_due) {
+        if client.is_called {
             return Step::Look;
         }
-        let (keys, kind, takes) = (Arc::clone(&client.keys), client.kind, client.takes);
-        let mut until = client.lets_others.map(|since| since + GRACE);
-        let lets_others = until.is_some();
-        for key in keys.iter() {
-            let Some(line) = line_of(lines, key, kind) else { continue };
-            let first = if takes { line.next(clients, open) } else { line.readers.first().copied() };
-            if first != Some(arrival) {
+        let mut until = client.again;
+        let awaited = Arc::clone(&client.keys);
+        for key in awaited.iter().filter(|_| client_waits_for_absence(clients, ticket)) {
+            let Some(awaited) = keys.get_mut(key) else { continue };
+            let Some(expires) = awaited.expires else { continue };
+            if awaited.next(ABSENT_KIND, clients, open) != Some(ticket) {
                 continue;
             }
-            let mut moment = line.expires.map_or(line.looked + GLANCE, |at| at.min(line.looked + GLANCE));
-            if takes && line.may_have && !lets_others {
-                if !is_later_than_another(elsewhere, (key, kind), (arrival, front), now) {
-                    return Step::Look;
-                }
-                moment = moment.min(*line.owed.get_or_insert(now) + GRACE);
-            }
-            if moment <= now {
-                if line.expires.take().is_some_and(|expires| expires <= now) {
-                    let (times, _) = line.overdue;
-                    let pause = OVERDUE_GLANCE.saturating_mul(1 << times.min(10)).min(GLANCE);
-                    line.overdue = (times + 1, Some(now + pause));
-                }
-                line.looked = now;
+            if expires <= now {
+                let (times, _) = awaited.overdue;
+                let pause = OVERDUE_GLANCE.saturating_mul(1 << times.min(10)).min(OVERDUE_GLANCE_MAX);
+                (awaited.expires, awaited.overdue) = (None, (times + 1, Some(now + pause)));
                 return Step::Look;
             }
-            until = Some(until.map_or(moment, |until| until.min(moment)));
+            until = Some(until.map_or(expires, |until| until.min(expires)));
         }
         Step::Wait(until)
     }
@@ -386,297 +312,178 @@ impl Lines {
     /// and the client whose turn it is is called.
     pub(super) fn may_take(
         &mut self,
-        (arrival, front): (Arrival, i64),
+        ticket: Ticket,
         key: &Key,
+        turns: &mut Turns,
         open: OpenBatches,
         now: Instant,
     ) -> bool {
-        let Lines { clients, lines, elsewhere, .. } = self;
-        let Some(client) = clients.get_mut(&arrival) else { return true };
+        let Lines { clients, keys, .. } = self;
+        let Some(client) = clients.get_mut(&ticket) else { return true };
         (client.is_looking, client.travels_in) = (false, None);
-        let (keys, kind) = (Arc::clone(&client.keys), client.kind);
-        let Some(line) = line_of(lines, key, kind) else { return true };
-        if line.next(clients, open) == Some(arrival) {
-            if !is_later_than_another(elsewhere, (key, kind), (arrival, front), now) {
-                return true;
-            }
-            if *line.owed.get_or_insert(now) + GRACE <= now {
-                line.owed = None;
-                self.pass_over((key, kind), (arrival, front));
-                return true;
-            }
+        let (kind, has_others) = (client.kind, client.keys.len() > 1);
+        let Some(awaited) = keys.get_mut(key) else { return true };
+        let is_next = awaited.next(kind, clients, open) == Some(ticket);
+        let left_until = is_next.then(|| turns.left_until(key, kind, now)).flatten();
+        if is_next && left_until.is_none() {
+            return true;
         }
-        line.may_have = true;
-        line.call(clients, open);
-        let mut is_first_elsewhere = false;
-        for other in keys.iter().filter(|other| *other != key) {
-            let Some(line) = line_of(lines, other, kind) else { continue };
-            if line.next(clients, open) == Some(arrival) {
-                (line.may_have, is_first_elsewhere) = (true, true);
-            }
+        if !is_next {
+            awaited.call(kind, clients, open);
         }
-        if is_first_elsewhere
-            && let Some(client) = clients.get_mut(&arrival)
-            && let Some(line) = line_of(lines, key, kind)
-        {
-            client.lets_others = Some(now);
-            line.lets_others.retain(|other| *other != arrival);
-            line.lets_others.push(arrival);
+        if let Some(client) = clients.get_mut(&ticket) {
+            (client.is_called, client.was_called) = (false, false);
+            client.again = left_until.or_else(|| has_others.then(|| now + GRACE));
+            if !is_next && has_others && !awaited.let_others.contains(&ticket) {
+                awaited.let_others.push(ticket);
+            }
         }
         false
     }
 
     /// Notes that a client asks the store now.
-    pub(super) fn asks(&mut self, arrival: Arrival, open: OpenBatches) {
-        let Lines { clients, lines, .. } = self;
-        let Some(client) = clients.get_mut(&arrival) else { return };
-        (client.is_looking, client.travels_in, client.is_due) = (true, None, false);
-        client.lets_others = None;
-        let (keys, kind) = (Arc::clone(&client.keys), client.kind);
-        for key in keys.iter() {
-            let Some(line) = line_of(lines, key, kind) else { continue };
-            if line.next(clients, open) == Some(arrival) {
-                line.may_have = false;
-            }
+    pub(super) fn asks(&mut self, ticket: Ticket) {
+        if let Some(client) = self.clients.get_mut(&ticket) {
+            client.was_called |= client.is_called;
+            (client.is_looking, client.travels_in, client.is_called, client.again) =
+                (true, None, false, None);
         }
     }
 
     /// Notes that a client takes something from a key with this batch, and whether it leaves something there.
     pub(super) fn takes(
         &mut self,
-        arrival: Arrival,
-        batch: u64,
-        key: &Key,
-        leaves_some: bool,
+        (ticket, batch): (Ticket, u64),
+        (key, leaves_some): (&Key, bool),
         open: OpenBatches,
     ) {
-        let Lines { clients, lines, .. } = self;
-        let Some(client) = clients.get_mut(&arrival) else { return };
+        let Lines { clients, keys, .. } = self;
+        let Some(client) = clients.get_mut(&ticket) else { return };
         client.travels_in = Some(batch);
-        let (keys, kind) = (Arc::clone(&client.keys), client.kind);
-        for other in keys.iter() {
-            let Some(line) = line_of(lines, other, kind) else { continue };
-            line.may_have |= leaves_some && other == key;
-            line.call(clients, open);
+        let (kind, own) = (client.kind, Arc::clone(&client.keys));
+        // It may have been called for what is in another of its keys.
+        for other in own.iter() {
+            let Some(awaited) = keys.get(other) else { continue };
+            let has_some = match other == key {
+                true => leaves_some,
+                false => awaited.seen.is_none_or(|(has, _)| has == kind),
+            };
+            if has_some {
+                awaited.call(kind, clients, open);
+            }
         }
     }
 
     /// Notes that a client knows what came of its question.
-    pub(super) fn has_looked(&mut self, arrival: Arrival, now: Instant) {
-        let Lines { clients, lines, .. } = self;
-        let Some(client) = clients.get_mut(&arrival) else { return };
-        (client.is_looking, client.travels_in) = (false, None);
-        for key in client.keys.iter() {
-            let Some(line) = line_of(lines, key, client.kind) else { continue };
-            line.looked = now;
-            if !line.may_have {
-                line.owed = None;
-            }
-        }
-    }
-
-    /// Hears from another front-end when the first client of a line there came; `None` if it has none.
-    pub(super) fn hear_first(
+    pub(super) fn has_looked(
         &mut self,
-        front: i64,
-        (key, kind, first): (&Key, u8, Option<Arrival>),
-        open: OpenBatches,
+        ticket: Ticket,
+        found_nothing: bool,
+        turns: &mut Turns,
         now: Instant,
     ) {
-        self.last = self.last.max(first.unwrap_or(0));
-        let firsts = self.elsewhere.entry(key.clone()).or_default();
-        let place = firsts.iter().position(|one| one.front == front && one.kind == kind);
-        let is_same = match (place, first) {
-            (Some(place), Some(first)) if firsts[place].first == first => {
-                firsts[place].heard = now;
-                true
-            }
-            (Some(place), Some(first)) => {
-                firsts[place] = Elsewhere { kind, front, first, heard: now, was_passed_over: false };
-                false
-            }
-            (Some(place), None) => {
-                firsts.swap_remove(place);
-                self.elsewhere_count -= 1;
-                false
-            }
-            (None, Some(first)) if self.elsewhere_count < ELSEWHERE_MAX => {
-                firsts.push(Elsewhere { kind, front, first, heard: now, was_passed_over: false });
-                self.elsewhere_count += 1;
-                false
-            }
-            (None, _) => true,
-        };
-        if firsts.is_empty() {
-            self.elsewhere.remove(key);
-        }
-        let Lines { clients, lines, .. } = self;
-        if !is_same && let Some(line) = line_of(lines, key, kind) {
-            // The other one has taken its turn, or waits no longer.
-            line.owed = None;
-            line.go_on(clients);
-            line.call(clients, open);
-        }
-    }
-
-    /// Notes all that other front-ends shall know, and forgets what they have not told for some time.
-    pub(super) fn tell_all(&mut self, now: Instant) {
-        for (key, lines) in &self.lines {
-            for Line { kind, takers, .. } in lines {
-                if let Some(first) = takers.first() {
-                    self.news.push(News::First { key: key.clone(), kind: *kind, first: Some(*first) });
-                }
+        let Some(client) = self.clients.get_mut(&ticket) else { return };
+        (client.is_looking, client.travels_in) = (false, None);
+        let was_called = std::mem::take(&mut client.was_called);
+        for key in client.keys.iter().filter(|_| client.takes) {
+            match found_nothing {
+                true if was_called => turns.beaten(key, client.kind, now),
+                true => {}
+                false => turns.served(key, client.kind),
             }
         }
-        self.keep_elsewhere(|_, one| now.duration_since(one.heard) < FIRST_KEPT);
-    }
-
-    /// What is to be told to other front-ends.
-    pub(super) fn take_news(&mut self) -> Vec<News> {
-        std::mem::take(&mut self.news)
-    }
-
-    /// Passes over the front-ends that have not taken something from a line in their turn.
-    fn pass_over(&mut self, (key, kind): (&Key, u8), own: (Arrival, i64)) {
-        let is_earlier = |one: &Elsewhere| one.kind == kind && (one.first, one.front) < own;
-        let mut fronts = Vec::new();
-        for one in self.elsewhere.get_mut(key).into_iter().flatten().filter(|one| is_earlier(one)) {
-            one.was_passed_over = true;
-            fronts.push(one.front);
-        }
-        self.keep_elsewhere(|_, one| one.was_passed_over || !fronts.contains(&one.front));
-    }
-
-    fn keep_elsewhere(&mut self, is_kept: impl Fn(&Key, &Elsewhere) -> bool) {
-        self.elsewhere.retain(|key, firsts| {
-            firsts.retain(|one| is_kept(key, one));
-            !firsts.is_empty()
-        });
-        self.elsewhere_count = self.elsewhere.values().map(Vec::len).sum();
     }
 }
 
-fn line_of<'l>(lines: &'l mut KeyMap<Vec<Line>>, key: &Key, kind: u8) -> Option<&'l mut Line> {
-    lines.get_mut(key)?.iter_mut().find(|line| line.kind == kind)
-}
-
-/// A key of this line has changed.
-fn changed(line: &mut Line, clients: &mut HashMap<Arrival, InLine>, open: OpenBatches) {
-    (line.may_have, line.seen) = (true, None);
-    line.call(clients, open);
-    line.go_on(clients);
-    line.call_readers(clients);
-}
-
-/// Notes that other front-ends are to know who is the first of a line, if they do not.
-fn tell_first(line: &mut Line, key: &Key, news: &mut Vec<News>) {
-    let first = line.takers.first().copied();
-    if first != line.told {
-        line.told = first;
-        news.push(News::First { key: key.clone(), kind: line.kind, first });
-    }
-}
-
-/// Whether the first of the line of another front-end came earlier, as far as is known.
-fn is_later_than_another(
-    elsewhere: &KeyMap<Vec<Elsewhere>>,
-    (key, kind): (&Key, u8),
-    own: (Arrival, i64),
-    now: Instant,
-) -> bool {
-    elsewhere.get(key).into_iter().flatten().any(|one| {
-        one.kind == kind
-            && !one.was_passed_over
-            && (one.first, one.front) < own
-            && now.duration_since(one.heard) < FIRST_KEPT
-    })
+/// Whether a client waits until a key is absent.
+fn client_waits_for_absence(clients: &HashMap<Ticket, Client>, ticket: Ticket) -> bool {
+    clients.get(&ticket).is_some_and(|client| client.kind == ABSENT_KIND)
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
-    use crate::remote::row::Live;
+    use crate::remote::news::News;
 
     const LIST: u8 = 1;
-    const FRONT: i64 = 5;
     const IDLE: OpenBatches = OpenBatches { forming: 3, under_way: None };
 
-    fn row(version: i64, kind: u8) -> Row {
-        let live = Live { kind, value: Bytes::new(), expires_at_ms: None, is_lock: false };
-        Row { version, live: Some(live), ..Row::default() }
+    fn row(version: i64, kind: u8) -> Became {
+        Became { kind, version, expires_at_ms: None }
     }
 
     /// The lines of a front-end with clients that wait for these keys, who came in this order.
-    fn lines(clients: &[&[&str]], now: Instant) -> (Lines, Vec<Arrival>) {
+    fn lines(clients: &[&[&str]]) -> (Lines, Vec<Ticket>) {
         let mut lines = Lines::default();
-        let arrivals = clients.iter().map(|keys| {
+        let tickets = clients.iter().map(|keys| {
             let keys = keys.iter().map(|key| Key::new(0, key.as_bytes())).collect();
-            lines.stand(keys, (LIST, true), (100, now)).0
+            lines.stand(keys, LIST, true).0
         });
-        let arrivals = arrivals.collect();
-        (lines, arrivals)
+        let tickets = tickets.collect();
+        (lines, tickets)
     }
 
-    fn looks(lines: &mut Lines, arrival: Arrival, open: OpenBatches, now: Instant) -> bool {
-        lines.next_step((arrival, FRONT), open, now) == Step::Look
+    fn looks(lines: &mut Lines, ticket: Ticket, open: OpenBatches) -> bool {
+        lines.next_step(ticket, open, Instant::now()) == Step::Look
     }
 
     #[test]
     fn the_first_is_called_and_the_next_one_as_soon_as_it_takes_something_and_leaves_some() {
-        let now = Instant::now();
-        let (mut lines, arrivals) = lines(&[&["k"], &["k"], &["k"]], now);
+        let (now, turns) = (Instant::now(), &mut Turns::default());
+        let (mut lines, tickets) = lines(&[&["k"], &["k"], &["k"]]);
         let key = Key::new(0, b"k");
         let called = |lines: &mut Lines, open| {
-            let called = arrivals.iter().map(|arrival| looks(lines, *arrival, open, now));
+            let called = tickets.iter().map(|ticket| looks(lines, *ticket, open));
             called.collect::<Vec<_>>()
         };
         assert_eq!(called(&mut lines, IDLE), [false, false, false]);
-        lines.saw(&key, (&row(1, LIST + 1), None), true, IDLE);
+        lines.saw(&key, (row(1, LIST + 1), None), true, IDLE);
         assert_eq!(called(&mut lines, IDLE), [false, false, false], "that is of another type");
-        lines.saw(&key, (&row(2, LIST), None), true, IDLE);
+        lines.saw(&key, (row(2, LIST), None), true, IDLE);
         assert_eq!(called(&mut lines, IDLE), [true, false, false]);
-        assert!(!lines.may_take((arrivals[1], FRONT), &key, IDLE, now));
-        assert!(lines.may_take((arrivals[0], FRONT), &key, IDLE, now));
-        lines.asks(arrivals[0], IDLE);
+        assert!(!lines.may_take(tickets[1], &key, turns, IDLE, now));
+        assert!(lines.may_take(tickets[0], &key, turns, IDLE, now));
+        lines.asks(tickets[0]);
         assert_eq!(called(&mut lines, IDLE), [false, false, false]);
-        lines.takes(arrivals[0], IDLE.forming, &key, true, IDLE);
+        lines.takes((tickets[0], IDLE.forming), (&key, true), IDLE);
         assert_eq!(called(&mut lines, IDLE), [false, true, false]);
-        assert!(lines.may_take((arrivals[1], FRONT), &key, IDLE, now));
+        assert!(lines.may_take(tickets[1], &key, turns, IDLE, now));
         // The store has not done it: the first is the first again.
         let later = OpenBatches { forming: 4, under_way: None };
-        assert!(!lines.may_take((arrivals[1], FRONT), &key, later, now));
+        assert!(!lines.may_take(tickets[1], &key, turns, later, now));
         assert_eq!(called(&mut lines, later), [true, false, false]);
         // It leaves before it knows what came of it.
-        lines.asks(arrivals[0], later);
-        lines.leave(arrivals[0], later);
-        assert!(looks(&mut lines, arrivals[1], later, now));
-        lines.asks(arrivals[1], later);
-        lines.has_looked(arrivals[1], now);
-        lines.leave(arrivals[1], later);
-        assert!(!looks(&mut lines, arrivals[2], later, now), "nothing was there");
-        assert!(looks(&mut lines, arrivals[2], later, now + GLANCE), "it looks once a second");
-        lines.leave(arrivals[2], later);
-        assert!(lines.is_empty() && lines.lines.is_empty());
+        lines.asks(tickets[0]);
+        lines.leave(tickets[0], turns, later);
+        assert!(looks(&mut lines, tickets[1], later));
+        lines.asks(tickets[1]);
+        lines.has_looked(tickets[1], true, turns, now);
+        lines.leave(tickets[1], turns, later);
+        assert!(!looks(&mut lines, tickets[2], later), "nothing was there");
+        assert_eq!(lines.seen().collect::<Vec<_>>(), [(&key, 2)]);
+        lines.changed(&key, later);
+        assert_eq!(lines.seen().collect::<Vec<_>>(), [(&key, Row::UNREAD)]);
+        assert!(looks(&mut lines, tickets[2], later));
+        lines.leave(tickets[2], turns, later);
+        assert!(lines.is_empty() && lines.keys.is_empty());
     }
 
     #[test]
     fn a_lock_that_expires_late_is_looked_for_less_and_less_often() {
-        let mut now = Instant::now();
+        let (mut now, turns) = (Instant::now(), &mut Turns::default());
         let mut lines = Lines::default();
         let key = Key::new(0, b"k");
-        let (arrival, _) = lines.stand([key.clone()].into(), (ABSENT_KIND, true), (100, now));
+        let (ticket, _) = lines.stand([key.clone()].into(), ABSENT_KIND, true);
         let (expires, began) = (now + Duration::from_millis(20), now);
-        lines.saw(&key, (&row(1, 0), Some(expires)), false, IDLE);
+        lines.saw(&key, (row(1, 0), Some(expires)), false, IDLE);
         let mut looks = Vec::new();
         while now < began + Duration::from_secs(3) {
-            match lines.next_step((arrival, FRONT), IDLE, now) {
+            match lines.next_step(ticket, IDLE, now) {
                 Step::Look => {
                     looks.push(now);
-                    lines.asks(arrival, IDLE);
-                    lines.saw(&key, (&row(1, 0), Some(expires)), false, IDLE);
-                    lines.has_looked(arrival, now);
+                    lines.asks(ticket);
+                    lines.saw(&key, (row(1, 0), Some(expires)), false, IDLE);
+                    lines.has_looked(ticket, true, turns, now);
                 }
                 Step::Wait(until) => now = until.expect("a moment"),
             }
@@ -684,68 +491,72 @@ mod tests {
         assert_eq!(looks[..2], [expires, expires + OVERDUE_GLANCE]);
         assert!(looks.len() < 15, "{looks:?}");
         // Another lock has a moment of its own.
-        lines.has_looked(arrival, now);
         let expires = now + Duration::from_millis(5);
-        lines.saw(&key, (&row(2, 0), Some(expires)), false, IDLE);
-        assert_eq!(lines.next_step((arrival, FRONT), IDLE, now), Step::Wait(Some(expires)));
+        lines.saw(&key, (row(2, 0), Some(expires)), false, IDLE);
+        assert_eq!(lines.next_step(ticket, IDLE, now), Step::Wait(Some(expires)));
     }
 
     #[test]
     fn one_of_several_keys_waits_until_those_before_it_have_taken_what_it_would_get_first() {
-        let now = Instant::now();
-        let (mut lines, arrivals) = lines(&[&["a"], &["a", "b"]], now);
+        let (now, turns) = (Instant::now(), &mut Turns::default());
+        let (mut lines, tickets) = lines(&[&["a"], &["a", "b"]]);
         let (a, b) = (Key::new(0, b"a"), Key::new(0, b"b"));
-        lines.saw(&b, (&row(1, LIST), None), true, IDLE);
-        assert!(looks(&mut lines, arrivals[1], IDLE, now));
+        lines.saw(&b, (row(1, LIST), None), true, IDLE);
+        assert!(looks(&mut lines, tickets[1], IDLE));
         // It finds that its first key has something, too.
-        assert!(!lines.may_take((arrivals[1], FRONT), &a, IDLE, now));
-        assert!(!looks(&mut lines, arrivals[1], IDLE, now));
-        assert!(looks(&mut lines, arrivals[0], IDLE, now));
-        lines.saw(&a, (&Row::default(), None), true, IDLE);
-        assert!(looks(&mut lines, arrivals[1], IDLE, now));
-        assert!(lines.may_take((arrivals[1], FRONT), &b, IDLE, now));
+        assert!(!lines.may_take(tickets[1], &a, turns, IDLE, now));
+        assert!(!looks(&mut lines, tickets[1], IDLE));
+        assert!(looks(&mut lines, tickets[0], IDLE));
+        lines.saw(&a, (Became::of(&Row::default()), None), true, IDLE);
+        assert!(looks(&mut lines, tickets[1], IDLE));
+        assert!(lines.may_take(tickets[1], &b, turns, IDLE, now));
     }
 
     #[test]
-    fn a_front_end_lets_others_whose_clients_came_earlier_take_first_but_not_for_long() {
-        let now = Instant::now();
-        let (mut lines, arrivals) = lines(&[&["k"]], now);
-        let (key, own) = (Key::new(0, b"k"), (arrivals[0], FRONT));
-        let told = News::First { key: key.clone(), kind: LIST, first: Some(100) };
-        assert_eq!(lines.take_news(), [told]);
-        let hear = |lines: &mut Lines, front, first, now| {
-            lines.hear_first(front, (&key, LIST, first), IDLE, now);
-        };
-        hear(&mut lines, FRONT + 1, Some(100), now);
+    fn what_a_client_leaves_to_another_front_end_goes_to_the_next_one_if_it_gives_up() {
+        let (now, turns) = (Instant::now(), &mut Turns::default());
+        let (mut lines, tickets) = lines(&[&["k"], &["k"]]);
+        let key = Key::new(0, b"k");
+        turns.hear(7, (&key, LIST), false);
         lines.changed(&key, IDLE);
-        assert!(looks(&mut lines, own.0, IDLE, now), "of the same moment, that of the lower number is first");
-        hear(&mut lines, FRONT - 1, Some(100), now);
-        assert!(!looks(&mut lines, own.0, IDLE, now) && !lines.may_take(own, &key, IDLE, now));
-        assert_eq!(lines.next_step(own, IDLE, now), Step::Wait(Some(now + GRACE)));
-        // It has taken something, or gone.
-        hear(&mut lines, FRONT - 1, Some(200), now);
-        assert!(looks(&mut lines, own.0, IDLE, now));
-        hear(&mut lines, FRONT - 1, Some(90), now);
-        assert!(!looks(&mut lines, own.0, IDLE, now));
-        hear(&mut lines, FRONT - 1, None, now);
-        assert!(looks(&mut lines, own.0, IDLE, now));
-        // It hangs.
-        hear(&mut lines, FRONT - 1, Some(90), now);
-        assert!(!looks(&mut lines, own.0, IDLE, now));
-        let later = now + GRACE;
-        hear(&mut lines, FRONT - 1, Some(90), later);
-        assert!(looks(&mut lines, own.0, IDLE, later) && lines.may_take(own, &key, IDLE, later));
-        hear(&mut lines, FRONT - 1, Some(90), later);
-        assert!(lines.may_take(own, &key, IDLE, later), "it holds up no client twice");
-        // It is not heard of any more.
-        hear(&mut lines, FRONT - 1, Some(95), later);
-        assert!(!lines.may_take(own, &key, IDLE, later));
-        assert!(lines.may_take(own, &key, IDLE, later + FIRST_KEPT));
-        lines.tell_all(later + FIRST_KEPT);
-        assert!(lines.elsewhere.is_empty() && lines.elsewhere_count == 0);
-        assert!(
-            lines.stand([key].into(), (LIST, true), (0, now)).0 > 200,
-            "later than all that it has heard of"
-        );
+        assert!(!lines.may_take(tickets[0], &key, turns, IDLE, now));
+        let Step::Wait(Some(until)) = lines.next_step(tickets[0], IDLE, now) else { panic!("it looks") };
+        assert!(until > now && lines.next_step(tickets[0], IDLE, until) == Step::Look);
+        // It is passed over, as it does not come.
+        assert!(lines.may_take(tickets[0], &key, turns, IDLE, until));
+        turns.hear(7, (&key, LIST), false);
+        assert!(!lines.may_take(tickets[0], &key, turns, IDLE, now));
+        lines.leave(tickets[0], turns, IDLE);
+        assert!(looks(&mut lines, tickets[1], IDLE));
+        assert!(!lines.may_take(tickets[1], &key, turns, IDLE, now));
+        turns.hear(7, (&key, LIST), true);
+        lines.go_on(&key, LIST, IDLE);
+        assert!(looks(&mut lines, tickets[1], IDLE));
+        assert!(lines.may_take(tickets[1], &key, turns, IDLE, now));
+    }
+
+    #[test]
+    fn a_front_end_asks_for_a_turn_when_its_clients_have_seen_others_served_for_a_second() {
+        let (now, turns) = (Instant::now(), &mut Turns::default());
+        let (mut lines, tickets) = lines(&[&["k"], &["k"]]);
+        let key = Key::new(0, b"k");
+        let mut look = |found_nothing, now| {
+            lines.changed(&key, IDLE);
+            lines.asks(tickets[0]);
+            lines.has_looked(tickets[0], found_nothing, turns, now);
+            turns.take_news()
+        };
+        let second = Duration::from_secs(1);
+        let asks = |is_over| News::Asks { key: key.clone(), purpose: LIST, is_over };
+        assert_eq!(look(true, now), []);
+        assert_eq!(look(true, now + second / 2), []);
+        assert_eq!(look(true, now + second), [asks(false)]);
+        assert_eq!(look(true, now + second), [], "it has just asked");
+        assert_eq!(look(false, now + second), [asks(true)]);
+        assert_eq!(look(true, now + second * 2), []);
+        assert_eq!(look(true, now + second * 3), [asks(false)]);
+        // None of them waits any more.
+        tickets.iter().for_each(|ticket| lines.leave(*ticket, turns, IDLE));
+        assert_eq!(turns.take_news(), [asks(true)]);
     }
 }

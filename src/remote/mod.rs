@@ -17,6 +17,7 @@
 //! - [`gathering`] lets a batch wait shortly for more requests.
 //! - [`sender`] sends one batch after the other.
 //! - [`lines`] are those in which clients wait for keys.
+//! - [`turns`] are keys that front-ends leave to each other.
 //! - [`news`] is what front-ends send each other, and [`seal`] proves that they have.
 //! - [`hosts`] finds the host that can be used.
 //! - [`passwords`] finds the store's password.
@@ -52,6 +53,7 @@ mod store;
 pub(crate) mod store_keys;
 mod target;
 mod tls;
+mod turns;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -62,6 +64,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::config::{Config, Text};
 use crate::platform::system;
+use crate::waiting;
 use all_keys::{Answering, NotTold, Question, Questions};
 use batch::{Attempt, Seat, Ticket};
 use clock::{OnJump, StoreClock};
@@ -69,13 +72,14 @@ pub(crate) use forming::Looked;
 use forming::{Forming, InFlight};
 pub(crate) use health::Health;
 use hints::Hints;
-use lines::{Arrival, Lines, OpenBatches, Step};
-use news::{Ears, News, Outgoing};
+use lines::{Lines, OpenBatches, Step};
+use news::{Became, Ears, News, Outgoing};
 use row::{Key, KeyMap, Row};
 pub(crate) use sender::serve;
 use store_keys::StoreKeys;
 pub(crate) use target::{BadTarget, Target, without_password};
 pub(crate) use tls::TlsFiles;
+use turns::{Purpose, Turns, WRITES};
 
 /// The most requests that wait for a place in a batch. More are refused.
 const WAITING_MAX: usize = 10_000;
@@ -179,6 +183,7 @@ struct State {
     in_flight: InFlight,
     hints: Hints,
     lines: Lines,
+    turns: Turns,
 }
 
 /// Why a request could not join a batch.
@@ -190,6 +195,9 @@ pub enum NotJoined {
     After(Ticket),
     /// The same: it lets requests travel first that were overtaken, or that were not.
     StandsBack(Ticket),
+    /// It leaves one of its keys to other front-ends: until they have had their turns, but not for longer than
+    /// until this moment.
+    LeavesTo(Ticket, Instant),
     /// Too many requests wait already.
     Full,
     /// The batch has left in which the client's other request is.
@@ -260,9 +268,14 @@ impl Remote {
     /// [`NotJoined`]
     pub fn join(&self, mut attempt: Attempt) -> Result<(Ticket, Seat), NotJoined> {
         let mut state = self.state.lock();
-        let State { forming, in_flight, .. } = &mut *state;
+        let State { forming, in_flight, turns, .. } = &mut *state;
         if let Some(ticket) = in_flight.wait_for(attempt.parts.iter().map(|part| &part.key)) {
             return Err(NotJoined::After(ticket));
+        }
+        for part in attempt.parts.iter().filter(|part| part.written.is_some()) {
+            if let Some(until) = turns.left_until(&part.key, WRITES, Instant::now()) {
+                return Err(NotJoined::LeavesTo(turns.wait(&part.key), until));
+            }
         }
         let limits = self.settings.target.limits();
         let is_over = forming.requests() >= self.settings.batch_requests_max
@@ -309,44 +322,49 @@ impl Remote {
         }
     }
 
-    /// Whether clients wait in line for such values of a key, here or at another front-end.
-    pub fn has_line(&self, key: &Key, kind: u8) -> bool {
-        self.state.lock().lines.has_line(key, kind, Instant::now())
-    }
-
     /// Begins to wait for values of a kind in these keys, each of which is named once. The client stands in
     /// the lines of the keys until what is returned is dropped. `takes` says that it wants to take something,
     /// and not only to read.
     pub fn listen(self: &Arc<Remote>, keys: Arc<[Key]>, kind: u8, takes: bool) -> Listening {
-        let now = (self.clock.now_ms().saturating_mul(1_000), Instant::now());
-        let mut state = self.state.lock();
-        let (arrival, woken) = state.lines.stand(keys, (kind, takes), now);
-        self.tell_lines(&mut state);
-        drop(state);
+        let (ticket, woken) = self.state.lock().lines.stand(keys, kind, takes);
         // The other front-ends learn that changes are wanted.
         self.outgoing.work.notify_one();
-        Listening { remote: Arc::clone(self), arrival, woken }
+        Listening { remote: Arc::clone(self), ticket, woken }
     }
 
-    /// Tells the other front-ends who is the first of its line now.
-    fn tell_lines(&self, state: &mut State) {
-        for news in state.lines.take_news() {
-            self.outgoing.tell(&news);
+    /// Asks the other front-ends to leave these keys to a request here that writes them, and that others have
+    /// been faster than. They do so until what is returned is dropped.
+    pub fn ask_turn(self: &Arc<Remote>, keys: Vec<Key>) -> Turn {
+        let mut state = self.state.lock();
+        keys.iter().for_each(|key| state.turns.ask(key, Instant::now()));
+        self.tell_turns(&mut state);
+        drop(state);
+        Turn { remote: Arc::clone(self), keys }
+    }
+
+    fn tell_turns(&self, state: &mut State) {
+        state.turns.take_news().iter().for_each(|news| self.outgoing.tell(news));
+    }
+
+    /// Hears that another front-end asks for a turn, or has had it.
+    fn hear_asked(&self, front: i64, key: &Key, purpose: Purpose, is_over: bool) {
+        let mut state = self.state.lock();
+        state.turns.hear(front, (key, purpose), is_over);
+        let open = state.open_batches();
+        if is_over {
+            state.lines.go_on(key, purpose, open);
         }
     }
 
-    /// Tells the other front-ends once more who is the first of each line.
-    fn tell_all_lines(&self) {
-        let mut state = self.state.lock();
-        state.lines.tell_all(Instant::now());
-        self.tell_lines(&mut state);
+    /// Forgets front-ends that have gone.
+    fn tidy_fronts(&self) {
+        self.outgoing.tidy();
+        self.state.lock().turns.keep(|front| self.outgoing.knows(front));
     }
 
-    /// Hears from another front-end who is the first of a line there.
-    fn hear_first(&self, front: i64, key: &Key, kind: u8, first: Option<Arrival>) {
-        let mut state = self.state.lock();
-        let open = state.open_batches();
-        state.lines.hear_first(front, (key, kind, first), open, Instant::now());
+    /// The keys for which clients wait, with the versions of their rows as they were seen last.
+    fn seen(&self) -> Vec<(Key, i64)> {
+        self.state.lock().lines.seen().map(|(key, version)| (key.clone(), version)).collect()
     }
 
     /// Notes that a client keeps copies of keys from now on, so that the other front-ends soon learn that
@@ -373,12 +391,20 @@ impl Remote {
         state.lines.changed(key, open);
     }
 
+    /// The same, where it is known what it has become.
+    fn became_elsewhere(&self, key: &Key, became: Became) {
+        let mut state = self.state.lock();
+        state.hints.forget(key);
+        state.saw(&self.clock, key, became, true);
+    }
+
     /// Hears a piece of news of another front-end, and passes on what concerns clients.
     fn hear(&self, ears: &impl Ears, other: i64, news: News) {
         match &news {
             News::Here(_) | News::Tells(_) => return,
-            News::First { key, kind, first } => return self.hear_first(other, key, *kind, *first),
-            News::Changed(key) | News::Expired(key) => self.changed_elsewhere(key),
+            News::Asks { key, purpose, is_over } => return self.hear_asked(other, key, *purpose, *is_over),
+            News::Changed(key, became) => self.became_elsewhere(key, *became),
+            News::Expired(key) => self.changed_elsewhere(key),
             News::Flushed(_) => self.look_again(),
             News::Message { .. } => {}
         }
@@ -413,13 +439,13 @@ impl State {
         self.lines.all_changed(open);
     }
 
-    /// Notes how the store has a key, for those that wait for it.
-    fn saw(&mut self, clock: &StoreClock, key: &Key, row: &Row, is_written: bool) {
+    /// Notes how the store has a key, for those that wait for it. `is_written` says that it was just written.
+    fn saw(&mut self, clock: &StoreClock, key: &Key, became: Became, is_written: bool) {
         if !self.lines.is_empty() {
             let open = self.open_batches();
-            let left_ms = row.expires_at_ms().map(|moment_ms| moment_ms.saturating_sub(clock.now_ms()));
+            let left_ms = became.expires_at_ms.map(|moment_ms| moment_ms.saturating_sub(clock.now_ms()));
             let expires = left_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
-            self.lines.saw(key, (row, expires), is_written, open);
+            self.lines.saw(key, (became, expires), is_written, open);
         }
     }
 
@@ -455,7 +481,7 @@ fn carry_lifetimes(forming: &Forming, attempt: &mut Attempt) {
 #[derive(Debug)]
 pub struct Listening {
     remote: Arc<Remote>,
-    arrival: Arrival,
+    ticket: waiting::Ticket,
     woken: Arc<Notify>,
 }
 
@@ -486,43 +512,57 @@ impl Listening {
     }
 
     fn next_step(&self) -> Step {
-        self.with(|lines, own, open| lines.next_step(own, open, Instant::now()))
+        self.with(|lines, _, open| lines.next_step(self.ticket, open, Instant::now()))
     }
 
     /// Whether the client may take something from this key, which seems to have it. Otherwise it goes on
-    /// waiting: other clients have come before it.
+    /// waiting: it is the turn of others.
     pub fn may_take(&self, key: &Key) -> bool {
-        self.with(|lines, own, open| lines.may_take(own, key, open, Instant::now()))
+        self.with(|lines, turns, open| lines.may_take(self.ticket, key, turns, open, Instant::now()))
     }
 
     /// Notes that the client asks the store.
     pub fn asks(&self) {
-        self.with(|lines, own, open| lines.asks(own.0, open));
+        self.with(|lines, _, _| lines.asks(self.ticket));
     }
 
     /// Notes that the client takes something from a key with this batch, and whether something is left.
     pub fn takes(&self, batch: u64, key: &Key, leaves_some: bool) {
-        self.with(|lines, own, open| lines.takes(own.0, batch, key, leaves_some, open));
+        self.with(|lines, _, open| lines.takes((self.ticket, batch), (key, leaves_some), open));
     }
 
     /// Notes that the client knows what came of its question to the store.
-    pub fn has_looked(&self) {
-        self.with(|lines, own, _| lines.has_looked(own.0, Instant::now()));
+    pub fn has_looked(&self, found_nothing: bool) {
+        self.with(|lines, turns, _| lines.has_looked(self.ticket, found_nothing, turns, Instant::now()));
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Lines, (Arrival, i64), OpenBatches) -> T) -> T {
-        let own = (self.arrival, self.remote.front.load(Ordering::Relaxed));
+    fn with<T>(&self, act: impl FnOnce(&mut Lines, &mut Turns, OpenBatches) -> T) -> T {
         let mut state = self.remote.state.lock();
         let open = state.open_batches();
-        act(&mut state.lines, own, open)
+        let State { lines, turns, .. } = &mut *state;
+        let done = act(lines, turns, open);
+        self.remote.tell_turns(&mut state);
+        done
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
+        self.with(|lines, turns, open| lines.leave(self.ticket, turns, open));
+    }
+}
+
+/// A turn that other front-ends are asked for.
+#[derive(Debug)]
+pub struct Turn {
+    remote: Arc<Remote>,
+    keys: Vec<Key>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
         let mut state = self.remote.state.lock();
-        let open = state.open_batches();
-        state.lines.leave(self.arrival, open);
-        self.remote.tell_lines(&mut state);
+        self.keys.iter().for_each(|key| state.turns.end(key));
+        self.remote.tell_turns(&mut state);
     }
 }

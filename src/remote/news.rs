@@ -1,8 +1,8 @@
-//! What front-ends send each other: which keys have changed, who waits first for a key, and messages of
-//! PUBLISH.
+//! What front-ends send each other: which keys have changed, which ones they ask each other to leave to them,
+//! and messages of PUBLISH.
 //!
 //! The store passes it on, each thing at most once: what is sent while a connection is lost, is lost. So
-//! the first of the clients that wait for a key also looks once a second. And wherever news may have been
+//! a front-end also looks whether the keys have changed for which clients wait. And wherever news may have been
 //! lost, clients that keep copies of keys get an invalidation of all keys ([`News::Flushed`]).
 
 use std::collections::HashMap;
@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::row::Key;
+use super::row::{Key, Row};
 #[cfg(feature = "postgres")]
 use super::seal::Seal;
+use crate::values::ABSENT_KIND;
 
 /// How often each front-end says that it is there.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -37,8 +38,8 @@ const LETTER_AGE_MS_MAX: u64 = 60_000;
 /// One piece of news.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// A key has changed.
-    Changed(Key),
+    /// A key has changed to this.
+    Changed(Key, Became),
     /// A key has expired.
     Expired(Key),
     /// All keys of a database have gone, or of all databases.
@@ -56,15 +57,36 @@ pub enum News {
     Here(Wants),
     /// The front-end tells that one from now on what it wants to know, and has told it nothing before.
     Tells(i64),
-    /// When the first of the front-end's clients came that wait for a key.
-    First {
-        /// The key for which they wait.
+    /// The front-end asks the others to leave a key to it for a turn.
+    Asks {
+        /// The key that is to be left to it.
         key: Key,
-        /// The kind of value that they wait for.
-        kind: u8,
-        /// In microseconds since 1970; `None` if none waits any more.
-        first: Option<u64>,
+        /// The kind of value that clients wait for there, or what else it is for.
+        purpose: u8,
+        /// Whether it has had its turn, or does not want it any more.
+        is_over: bool,
     },
+}
+
+/// What a key has become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Became {
+    /// The kind of its value; [`ABSENT_KIND`] if it has none.
+    pub kind: u8,
+    /// The version of its row; 0 if it has no value.
+    pub version: i64,
+    /// When it expires, in milliseconds since 1970; `None` for never.
+    pub expires_at_ms: Option<u64>,
+}
+
+impl Became {
+    /// What it is as this row.
+    pub(super) fn of(row: &Row) -> Became {
+        let Some(live) = &row.live else {
+            return Became { kind: ABSENT_KIND, version: 0, expires_at_ms: None };
+        };
+        Became { kind: live.kind, version: row.version, expires_at_ms: live.expires_at_ms }
+    }
 }
 
 /// What a front-end wants to know.
@@ -170,6 +192,11 @@ impl Outgoing {
         Heard { is_new: before.is_none(), wants_more: wants.more_than(wanted) }
     }
 
+    /// Whether a front-end is there.
+    pub(super) fn knows(&self, front: i64) -> bool {
+        self.others.lock().contains_key(&front)
+    }
+
     /// Forgets front-ends that have gone.
     pub(super) fn tidy(&self) {
         self.sum_up(&mut self.others.lock());
@@ -195,7 +222,7 @@ impl News {
     const HERE: u8 = 4;
     const EXPIRED: u8 = 5;
     const TELLS: u8 = 6;
-    const FIRST: u8 = 7;
+    const ASKS: u8 = 7;
 
     fn write(&self, out: &mut Vec<u8>) {
         let text = |out: &mut Vec<u8>, text: &[u8]| {
@@ -203,8 +230,15 @@ impl News {
             out.extend_from_slice(text);
         };
         match self {
-            News::Changed(key) | News::Expired(key) => {
-                out.push(if matches!(self, News::Changed(_)) { News::CHANGED } else { News::EXPIRED });
+            News::Changed(key, Became { kind, version, expires_at_ms }) => {
+                out.extend_from_slice(&[News::CHANGED, *kind]);
+                out.extend_from_slice(&version.to_le_bytes());
+                out.extend_from_slice(&expires_at_ms.unwrap_or(u64::MAX).to_le_bytes());
+                out.extend_from_slice(&key.database.to_le_bytes());
+                text(out, &key.name);
+            }
+            News::Expired(key) => {
+                out.push(News::EXPIRED);
                 out.extend_from_slice(&key.database.to_le_bytes());
                 text(out, &key.name);
             }
@@ -222,11 +256,10 @@ impl News {
                 out.push(News::TELLS);
                 out.extend_from_slice(&front.to_le_bytes());
             }
-            News::First { key, kind, first } => {
-                out.extend_from_slice(&[News::FIRST, *kind]);
+            News::Asks { key, purpose, is_over } => {
+                out.extend_from_slice(&[News::ASKS, *purpose, u8::from(*is_over)]);
                 out.extend_from_slice(&key.database.to_le_bytes());
                 text(out, &key.name);
-                out.extend_from_slice(&first.unwrap_or(0).to_le_bytes());
             }
         }
     }
@@ -237,11 +270,14 @@ impl News {
         while let Some((tag, rest)) = bytes.split_first() {
             let mut rest = rest;
             all.push(match *tag {
-                tag @ (News::CHANGED | News::EXPIRED) => {
-                    let database = number(&mut rest)?;
-                    let key = Key { database, name: text(&mut rest)?.into() };
-                    if tag == News::CHANGED { News::Changed(key) } else { News::Expired(key) }
+                News::CHANGED => {
+                    let kind = byte(&mut rest)?;
+                    let version = i64::from_le_bytes(eight(&mut rest)?);
+                    let expires_at_ms = u64::from_le_bytes(eight(&mut rest)?);
+                    let expires_at_ms = Some(expires_at_ms).filter(|moment_ms| *moment_ms != u64::MAX);
+                    News::Changed(key(&mut rest)?, Became { kind, version, expires_at_ms })
                 }
+                News::EXPIRED => News::Expired(key(&mut rest)?),
                 News::FLUSHED => {
                     let database = number(&mut rest)?;
                     News::Flushed((database != u32::MAX).then_some(database))
@@ -252,19 +288,10 @@ impl News {
                     News::Message { kind, channel, message: text(&mut rest)?.into() }
                 }
                 News::HERE => News::Here(Wants::from_bits(byte(&mut rest)?)),
-                News::TELLS => {
-                    let (front, after) = rest.split_first_chunk()?;
-                    rest = after;
-                    News::Tells(i64::from_le_bytes(*front))
-                }
-                News::FIRST => {
-                    let kind = byte(&mut rest)?;
-                    let database = number(&mut rest)?;
-                    let key = Key { database, name: text(&mut rest)?.into() };
-                    let (first, after) = rest.split_first_chunk()?;
-                    rest = after;
-                    let first = Some(u64::from_le_bytes(*first)).filter(|first| *first > 0);
-                    News::First { key, kind, first }
+                News::TELLS => News::Tells(i64::from_le_bytes(eight(&mut rest)?)),
+                News::ASKS => {
+                    let (purpose, is_over) = (byte(&mut rest)?, byte(&mut rest)? != 0);
+                    News::Asks { key: key(&mut rest)?, purpose, is_over }
                 }
                 _ => return None,
             });
@@ -278,6 +305,17 @@ fn byte(bytes: &mut &[u8]) -> Option<u8> {
     let (first, rest) = bytes.split_first()?;
     *bytes = rest;
     Some(*first)
+}
+
+fn eight(bytes: &mut &[u8]) -> Option<[u8; 8]> {
+    let (eight, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(*eight)
+}
+
+fn key(bytes: &mut &[u8]) -> Option<Key> {
+    let database = number(bytes)?;
+    Some(Key { database, name: text(bytes)?.into() })
 }
 
 fn number(bytes: &mut &[u8]) -> Option<u32> {
@@ -440,15 +478,19 @@ mod tests {
     #[cfg(feature = "postgres")]
     fn news_arrive_as_they_were_sent_in_any_number_of_pieces() {
         let all = [
-            News::Changed(Key::new(3, b"k\0\xff")),
+            News::Changed(
+                Key::new(3, b"k\0\xff"),
+                Became { kind: 1, version: 1 << 50, expires_at_ms: Some(7) },
+            ),
+            News::Changed(Key::new(3, b""), Became::of(&Row::default())),
             News::Message { kind: 1, channel: b"c".as_slice().into(), message: vec![b'm'; 20_000].into() },
             News::Flushed(None),
             News::Flushed(Some(2)),
             News::Here(Wants { keys: true, expired: false }),
             News::Expired(Key::new(0, b"lock")),
             News::Tells(i64::MAX - 3),
-            News::First { key: Key::new(2, b"queue"), kind: 3, first: Some(7) },
-            News::First { key: Key::new(2, b""), kind: 3, first: None },
+            News::Asks { key: Key::new(2, b"queue"), purpose: 3, is_over: false },
+            News::Asks { key: Key::new(2, b""), purpose: 3, is_over: true },
         ];
         let mut bytes = Vec::new();
         all.iter().for_each(|news| news.write(&mut bytes));

@@ -17,7 +17,7 @@ use super::batch::{Answer, Found, Part, Verdict};
 use super::clock::own_us;
 use super::forming::Taken;
 use super::gathering::Gathering;
-use super::news::{Ears, News};
+use super::news::{Became, Ears, News};
 use super::row::{KeyMap, KeySet, Row, Tenure};
 use super::store::{Failure, Front, Store};
 use super::target::Target;
@@ -330,22 +330,23 @@ impl Remote {
                     if let Some(live) = &mut row.live {
                         live.expires_at_ms = expires_at_ms.or(live.expires_at_ms);
                     }
-                    state.saw(&self.clock, &part.key, &row, true);
+                    let became = Became::of(&row);
+                    state.saw(&self.clock, &part.key, became, true);
                     match part.lifetime_ms.is_some() && expires_at_ms.is_none() {
                         // SETTLE does not return when its life began.
                         true => state.hints.forget(&part.key),
                         false => state.hints.put(part.key.clone(), Arc::new(row)),
                     }
                     if is_wanted {
-                        self.outgoing.tell(&News::Changed(part.key));
+                        self.outgoing.tell(&News::Changed(part.key, became));
                     }
                 } else {
-                    state.saw(&self.clock, &part.key, &part.seen, false);
+                    state.saw(&self.clock, &part.key, Became::of(&part.seen), false);
                     state.hints.put(part.key, part.seen);
                 }
             } else if let Some(row) = answer.rows.remove(&index) {
                 let row = Arc::new(row);
-                state.saw(&self.clock, &part.key, &row, false);
+                state.saw(&self.clock, &part.key, Became::of(&row), false);
                 state.hints.put(part.key.clone(), Arc::clone(&row));
                 let (rows, changed) = &mut found[part.group];
                 if !part.is_as_guessed(&row) {

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{sleep, sleep_until, timeout_at};
 
 use crate::clients::{Attention, Leaving, Registration, Waiting};
 use crate::commands::admin::waiting::{NO_LOG, tell_durability};
@@ -334,13 +334,15 @@ impl<Stream: Wire> Runner<Stream> {
     async fn sit_out_store(&mut self) -> io::Result<()> {
         let Some(mut pending) = self.conversation.session.pending.take() else { return Ok(()) };
         if let Some(ticket) = pending.ticket.take() {
-            let tries = pending.tries;
+            let until = pending.yields_until.take();
             let answered = async {
-                pending.verdict = Some(ticket.await.unwrap_or(Verdict::Unknown));
-                if tries > PATIENT_TRIES {
-                    // Clients that keep overtaking each other pause for different times.
-                    sleep(Duration::from_millis(fastrand::u64(0..u64::from(tries)))).await;
-                }
+                pending.verdict = Some(match until {
+                    None => ticket.await.unwrap_or(Verdict::Unknown),
+                    Some(until) => {
+                        let _ = timeout_at(until.into(), ticket).await;
+                        Verdict::Again
+                    }
+                });
             };
             self.sit_out(answered, true).await?;
         } else if let Some(answering) = pending.answering.take() {
@@ -683,7 +685,5 @@ const READS_IN_A_ROW_MAX: u32 = 8;
 /// How often to check whether a shard is free: often at first, since most are held for some milliseconds.
 const SHARD_GLANCE_MIN: Duration = Duration::from_millis(1);
 const SHARD_GLANCE_MAX: Duration = Duration::from_millis(8);
-/// How often a request on keys in the store is overtaken before it rests.
-const PATIENT_TRIES: u32 = 4;
 /// How often to check whether a script that runs for too long is over.
 const SCRIPT_GLANCE: Duration = Duration::from_millis(10);

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use super::Outbox;
 use crate::clients::Waiting;
-use crate::remote::Listening;
 use crate::remote::all_keys::{Answering, NotTold, Told};
 use crate::remote::batch::{Seat, Ticket, Verdict};
 use crate::remote::row::{KeyMap, Row};
+use crate::remote::{Listening, Turn};
 use crate::resp::OwnedRequest;
 
 /// How far the request is.
@@ -39,6 +39,10 @@ pub struct Pending {
     pub waits_with: Option<OwnedRequest>,
     /// How often the store has not done it.
     pub tries: u32,
+    /// The turn for which it has asked other front-ends, since they keep changing its keys.
+    pub turn: Option<Turn>,
+    /// When it goes on though others have not had their turns, if it leaves its keys to them.
+    pub yields_until: Option<Instant>,
     /// Whether that was because one of its own keys had changed.
     pub was_overtaken: bool,
     /// How often it has let others travel first since it travelled last.

@@ -19,10 +19,11 @@ use tonic::Status;
 use super::flushed::Flushed;
 use super::look_at_flushes;
 use super::messages::{Event, RangeRequest, WatchCreateRequest, WatchResponse, put};
-use super::names::{Flushes, Named, Names};
+use super::names::{self, Flushes, Named, Names};
 use super::wire::{Watch, Wire, describe, still_watched};
 use crate::remote::Remote;
-use crate::remote::news::{Ears, HEARTBEAT, Incoming, News, Wants};
+use crate::remote::news::{Became, Ears, HEARTBEAT, Incoming, News, Wants};
+use crate::remote::row::Row;
 
 /// How long the key of a front-end is there after it was heard of last, in seconds.
 const PRESENCE_SECONDS: i64 = 10;
@@ -133,7 +134,6 @@ impl<E: Ears> Session<'_, E> {
                         return Ok(());
                     }
                     beats += 1;
-                    self.remote.tell_all_lines();
                     if beats % KEEP_ALIVE_EVERY == 0 {
                         self.within(self.keep_alive()).await?;
                     }
@@ -173,7 +173,7 @@ impl<E: Ears> Session<'_, E> {
         for other in &self.others {
             self.remote.outgoing.hear(*other, Wants::default());
         }
-        self.remote.outgoing.tidy();
+        self.remote.tidy_fronts();
     }
 
     async fn keep_alive(&self) -> Result<(), Status> {
@@ -240,14 +240,19 @@ impl<E: Ears> Session<'_, E> {
                     self.names = self.names.after(Flushes::of(found).unwrap_or_default());
                 }
                 Some(Named::Ledger(front)) => drop(authors.insert(key.mod_revision, front)),
-                Some(Named::Key(name)) => keys.push((name, key.mod_revision)),
+                Some(Named::Key(name)) => {
+                    let row = match event.kind {
+                        Event::GONE => Row::default(),
+                        _ => names::read(&key.value, key.mod_revision),
+                    };
+                    keys.push((name, key.mod_revision, Became::of(&row)));
+                }
                 _ => {}
             }
         }
-        for (key, revision) in keys {
+        for (key, revision, became) in keys {
             if authors.get(&revision) != Some(&self.front) {
-                self.remote.changed_elsewhere(&key);
-                self.ears.hear(News::Changed(key));
+                self.remote.hear(self.ears, self.front, News::Changed(key, became));
             }
         }
         Ok(())

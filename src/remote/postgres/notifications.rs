@@ -14,23 +14,27 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
-use tokio_postgres::{AsyncMessage, Client, Error};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{AsyncMessage, Client, Error, Statement};
 
 use super::opening::{Closing, open};
 use super::sweeping::{Flushed, may_free};
-use super::{Wrong, in_time, statement_patience, sweeping, timekeeping};
+use super::{Wrong, in_time, statement_patience, sweeping, timed_statement, timekeeping};
 use crate::remote::Remote;
-use crate::remote::clock::own_us;
+use crate::remote::clock::{Window, own_us};
 use crate::remote::news::{Ears, HEARTBEAT, Incoming, News, Wants, cut, next_letter};
+use crate::remote::row::Key;
 use crate::remote::seal::Seal;
 
 /// Notes the time in the front-end's own row, unless a batch is about to.
 const SEEN: &str = "
     UPDATE keyfast.fronts SET seen = {now} WHERE front = (
         SELECT front FROM keyfast.fronts WHERE front = $1 FOR NO KEY UPDATE SKIP LOCKED)";
+/// Sends news. It also reads the time, and which table the front-ends have: another one if the schema was
+/// dropped and made anew. Then there is another secret, too.
 const NOTIFY: &str = "
     SELECT pg_notify('keyfast', piece), (extract(epoch FROM clock_timestamp() + ahead) * 1000000)::bigint,
-        (extract(epoch FROM ahead) * 1000)::bigint
+        (extract(epoch FROM ahead) * 1000)::bigint, to_regclass('keyfast.fronts')::oid
     FROM unnest($1::text[]) piece, keyfast.clock";
 const SECRET: &str = "SELECT secret FROM keyfast.secret";
 const MAKE_SECRET: &str =
@@ -43,9 +47,18 @@ const FREE_EVERY: u32 = 2;
 const DEAD_ROWS_MAX: u64 = 5_000;
 /// How long batches have the store for themselves after some rows of flushed databases were deleted.
 const FLUSHED_EVERY: Duration = Duration::from_millis(20);
-/// The table of the front-ends: another one if the schema was dropped and made anew. Then there is another
-/// secret, too.
-const INCARNATION: &str = "SELECT 'keyfast.fronts'::regclass::oid";
+/// Which of these keys are not as they were seen: another front-end may have ended before it could tell of its
+/// last change, and a key may have expired.
+const CHANGED: &str = "
+    SELECT place - 1
+    FROM unnest($1::int[], $2::bigint[], $3::bytea[], $4::bigint[])
+        WITH ORDINALITY s(named, slot, key, seen, place)
+    LEFT JOIN keyfast.keys k
+        ON k.database = {numbers}[s.named] AND k.slot = s.slot AND k.key = s.key AND k.expires > {now}
+    WHERE COALESCE(k.version, 0) <> s.seen";
+/// How often the keys are looked at for which clients wait, and how many at once.
+const GLANCE: Duration = Duration::from_millis(800);
+const GLANCE_KEYS_MAX: usize = 1_000;
 /// How often keys are looked for that have expired.
 const EXPIRED_EVERY: Duration = Duration::from_millis(100);
 
@@ -151,6 +164,23 @@ fn mind_dead_rows(remote: &Remote, dead_rows: u64) {
     }
 }
 
+/// Those of these keys that are not as they were seen.
+async fn changed_of<'k>(
+    client: &Client,
+    remote: &Remote,
+    look: &Statement,
+    seen: &'k [(Key, i64)],
+) -> Result<Vec<&'k Key>, Wrong> {
+    let named: Vec<i32> = seen.iter().map(|(key, _)| key.database as i32).collect();
+    let slots: Vec<i64> = seen.iter().map(|(key, _)| key.slot()).collect();
+    let names: Vec<&[u8]> = seen.iter().map(|(key, _)| &*key.name).collect();
+    let versions: Vec<i64> = seen.iter().map(|(_, version)| *version).collect();
+    let Window { estimate_us, latest_us } = remote.clock.window();
+    let arguments: [&(dyn ToSql + Sync); 6] = [&named, &slots, &names, &versions, &estimate_us, &latest_us];
+    let rows = in_time(remote, client.query(look, &arguments)).await?;
+    Ok(rows.iter().filter_map(|row| Some(&seen.get(row.get::<_, i64>(0) as usize)?.0)).collect())
+}
+
 async fn serve(
     remote: &Arc<Remote>,
     ears: &impl Ears,
@@ -162,29 +192,25 @@ async fn serve(
     // Changes before this were not received, and those that this front-end has made may not have been sent.
     all_may_have_changed(remote, ears);
     remote.outgoing.tell(&News::Flushed(None));
-    let incarnation: u32 = in_time(remote, client.query_one(INCARNATION, &[])).await?.get(0);
     let notify = in_time(remote, client.prepare(NOTIFY)).await?;
-    let mut beats = 0;
+    let note_seen = in_time(remote, client.prepare(&timed_statement(SEEN, 2))).await?;
+    let look = in_time(remote, client.prepare(&timed_statement(CHANGED, 5))).await?;
+    let (mut beats, mut incarnation) = (0, None);
     let mut beaten: Option<Instant> = None;
     let (mut frees, mut wanted) = (false, Wants::default());
     // How many batches had noted the time, and since when news of this front-end have not come back to it.
     let (mut noted, mut unheard): (_, Option<Instant>) = (0, None);
-    let mut looked = Instant::now();
+    let (mut looked, mut glanced) = (Instant::now(), Instant::now());
     let (mut flushed, mut freed): (Option<Flushed>, _) = (None, Instant::now());
     loop {
         let wants_keys = remote.has_listeners() || ears.wants_keys();
-        let wants = Wants { keys: wants_keys, expired: wants_keys || ears.wants_expired() };
+        let wants = Wants { keys: wants_keys, expired: ears.wants_keys() || ears.wants_expired() };
         if beaten.is_none_or(|beaten| beaten.elapsed() >= HEARTBEAT) || wants.more_than(wanted) {
             wanted = wants;
             beaten = Some(Instant::now());
             remote.outgoing.tell(&News::Here(wants));
-            remote.tell_all_lines();
-            remote.outgoing.tidy();
+            remote.tidy_fronts();
             beats += 1;
-            let found = in_time(remote, client.query_one(INCARNATION, &[])).await?;
-            if found.get::<_, u32>(0) != incarnation {
-                return Ok(());
-            }
             if beats % FREE_EVERY == 0 {
                 frees = may_free(client, remote, front).await?;
                 match frees {
@@ -198,7 +224,8 @@ async fn serve(
             }
             let batches = remote.health.batches.load(Ordering::Relaxed);
             if std::mem::replace(&mut noted, batches) == batches {
-                in_time(remote, timekeeping::execute(client, &remote.clock, SEEN, &[&front])).await?;
+                let Window { estimate_us, latest_us } = remote.clock.window();
+                in_time(remote, client.execute(&note_seen, &[&front, &estimate_us, &latest_us])).await?;
             }
         }
         let looks_for_expired = frees && (wants.expired || remote.outgoing.wanted().expired);
@@ -209,6 +236,13 @@ async fn serve(
                 let news = News::Expired(key);
                 remote.outgoing.tell(&news);
                 ears.hear(news);
+            }
+        }
+        if glanced.elapsed() >= GLANCE {
+            glanced = Instant::now();
+            for seen in remote.seen().chunks(GLANCE_KEYS_MAX) {
+                let changed = changed_of(client, remote, &look, seen).await?;
+                changed.into_iter().for_each(|key| remote.changed_elsewhere(key));
             }
         }
         if let Some(rows) = flushed
@@ -230,6 +264,10 @@ async fn serve(
                 // The numbers of letters are times of the store, also of a front-end that asks it nothing.
                 remote.clock.learn(row.get(1), sent_us, own_us());
                 remote.health.clock_ahead_ms.store(row.get(2), Ordering::Relaxed);
+                let table: u32 = row.get(3);
+                if *incarnation.get_or_insert(table) != table {
+                    return Ok(());
+                }
             }
             if remote.clock.is_in_doubt() {
                 let kept = timeout(statement_patience(remote), timekeeping::keep(remote, client)).await;
@@ -279,6 +317,10 @@ async fn serve(
         let left = HEARTBEAT.saturating_sub(beaten.map_or(HEARTBEAT, |beaten| beaten.elapsed()));
         let left = match looks_for_expired {
             true => left.min(EXPIRED_EVERY.saturating_sub(looked.elapsed())),
+            false => left,
+        };
+        let left = match wants_keys {
+            true => left.min(GLANCE.saturating_sub(glanced.elapsed())),
             false => left,
         };
         let left = match flushed {

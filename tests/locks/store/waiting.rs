@@ -1,20 +1,24 @@
-//! Clients that wait for keys in a store: who is served first, at whatever front-end it is, how often the
-//! store is asked for them, and what becomes of elements if clients leave.
+//! Clients that wait for keys in a store: who is served first at a front-end, that those of no front-end wait
+//! for ever, how often the store is asked for them, and what becomes of elements if clients leave.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Cluster, Kind, pair, wait_until_heard};
 use support::client::{Client, Reply, request};
-use support::server::Server;
+use support::server::{Server, SetOnDrop};
 use support::store::cluster::eventually;
 
 on_both! {
     clients_of_one_front_end_are_served_in_the_order_in_which_they_came
-    clients_of_two_front_ends_are_served_in_the_order_in_which_they_came
+    of_two_front_ends_each_serves_its_clients_in_the_order_in_which_they_came
     members_of_a_sorted_set_go_to_clients_in_this_order_too
+    one_client_beside_a_hundred_at_another_front_end_is_served
+    those_who_write_one_key_at_three_front_ends_all_come_to_their_turns
     each_push_costs_the_store_two_requests_however_many_wait
     so_it_is_over_two_front_ends
-    of_all_that_wait_for_a_key_one_looks_once_a_second
+    clients_that_wait_for_two_thousand_keys_cost_the_store_next_to_nothing
     who_leaves_the_line_loses_no_element_and_keeps_no_other_waiting
     elements_are_neither_lost_nor_doubled_while_clients_give_up
     a_client_that_waits_for_several_keys_stands_in_each_line
@@ -56,52 +60,112 @@ fn has(client: &mut Client, element: &str) {
     assert!(reply.contains(&format!("\"{element}\"")), "{reply} instead of {element}");
 }
 
-/// Has clients wait at these front-ends by turns, and checks that they are served in this order.
-fn are_served_in_order(fronts: &[&Server]) {
-    let lines = [
-        "BLPOP queue 0",
-        "BRPOP queue 0",
-        "BLMOVE queue done LEFT RIGHT 0",
-        "BLMPOP 0 1 queue LEFT",
-        "BLPOP queue 50",
-    ];
-    let mut clients: Vec<Client> =
-        (0..25).map(|number| wait(fronts[number % fronts.len()], lines[number % lines.len()])).collect();
+/// Has clients wait with these commands at these front-ends by turns, fills their key, and checks that the
+/// clients of each front-end get what comes in the order in which they came.
+fn are_served_in_order(fronts: &[&Server], lines: &[&str], fill: impl Fn(usize) -> String) {
+    const CLIENTS: usize = 25;
+    let wait_at = |number: usize| wait(fronts[number % fronts.len()], lines[number % lines.len()]);
+    let are_in_order = |clients: Vec<Client>| {
+        let mut last = vec![None; fronts.len()];
+        let mut seen: Vec<usize> = Vec::new();
+        for (number, mut client) in clients.into_iter().enumerate() {
+            let reply = client.reply().reply().to_string();
+            let got = reply.split('"').find_map(|part| part.strip_prefix('e')?.parse::<usize>().ok());
+            let got = got.unwrap_or_else(|| panic!("{reply}"));
+            assert!(last[number % fronts.len()].replace(got) < Some(got), "{number} got {got}");
+            seen.push(got);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..CLIENTS).collect::<Vec<_>>());
+    };
+    let clients: Vec<Client> = (0..CLIENTS).map(wait_at).collect();
     let mut pushers: Vec<Client> = fronts.iter().map(|front| front.client()).collect();
-    for (number, client) in clients.iter_mut().enumerate() {
+    for number in 0..CLIENTS {
         let pusher = &mut pushers[number / 2 % fronts.len()];
-        pusher.line(&format!("RPUSH queue e{number}")).is(1);
-        has(client, &format!("e{number}"));
+        pusher.line(&fill(number)).ignored();
+        eventually("it is taken", || pusher.line("EXISTS queue").integer() == 0);
     }
-    pushers[0].line("LLEN queue").is(0);
+    are_in_order(clients);
     // All at once: the elements go to them in the same order.
-    let mut clients: Vec<Client> =
-        (0..25).map(|number| wait(fronts[number % fronts.len()], "BLPOP queue 0")).collect();
-    let elements: Vec<String> = (0..clients.len()).map(|number| format!("e{number}")).collect();
-    pushers[0].line(&format!("RPUSH queue {}", elements.join(" "))).is(25);
-    clients.iter_mut().zip(&elements).for_each(|(client, element)| has(client, element));
+    let clients: Vec<Client> = (0..CLIENTS).map(wait_at).collect();
+    pushers[0].line("MULTI").is_ok();
+    (0..CLIENTS).for_each(|number| pushers[0].line(&fill(number)).is_simple("QUEUED"));
+    pushers[0].line("EXEC").ignored();
+    are_in_order(clients);
 }
+
+const POPS: [&str; 4] =
+    ["BLPOP queue 0", "BLMOVE queue done LEFT RIGHT 0", "BLMPOP 0 1 queue LEFT", "BLPOP queue 50"];
 
 fn clients_of_one_front_end_are_served_in_the_order_in_which_they_came(kind: Kind) {
     let Some(cluster) = Cluster::start(kind, "line") else { return };
-    are_served_in_order(&[&cluster.front(&[])]);
+    are_served_in_order(&[&cluster.front(&[])], &POPS, |number| format!("RPUSH queue e{number}"));
 }
 
-fn clients_of_two_front_ends_are_served_in_the_order_in_which_they_came(kind: Kind) {
+fn of_two_front_ends_each_serves_its_clients_in_the_order_in_which_they_came(kind: Kind) {
     let Some((_cluster, one, other)) = acquainted(kind, "lines") else { return };
-    are_served_in_order(&[&one, &other]);
+    are_served_in_order(&[&one, &other], &POPS, |number| format!("RPUSH queue e{number}"));
 }
 
 fn members_of_a_sorted_set_go_to_clients_in_this_order_too(kind: Kind) {
     let Some((_cluster, one, other)) = acquainted(kind, "members") else { return };
-    let lines = ["BZPOPMIN set 0", "BZPOPMAX set 0", "BZMPOP 0 1 set MIN"];
-    let fronts = [&one, &other];
-    let mut clients: Vec<Client> =
-        (0..12).map(|number| wait(fronts[number % 2], lines[number % lines.len()])).collect();
-    for (number, client) in clients.iter_mut().enumerate() {
-        fronts[number / 2 % 2].client().line(&format!("ZADD set {number} m{number}")).is(1);
-        has(client, &format!("m{number}"));
-    }
+    let lines = ["BZPOPMIN queue 0", "BZMPOP 0 1 queue MIN"];
+    are_served_in_order(&[&one, &other], &lines, |number| format!("ZADD queue {number} e{number}"));
+}
+
+fn one_client_beside_a_hundred_at_another_front_end_is_served(kind: Kind) {
+    let Some((_cluster, one, other)) = acquainted(kind, "hundred") else { return };
+    let (is_over, grants) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let _end = SetOnDrop(&is_over);
+        for number in 0..100 {
+            let (mut client, is_over, grants) = (one.client(), &is_over, &grants);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    // Those that still wait when it is over leave soon.
+                    let line = format!("LOCK ACQUIRE l t{number} PX 60000 WAIT 2000");
+                    if let Reply::Integer(_) = client.line(&line).reply() {
+                        grants.fetch_add(1, Ordering::Relaxed);
+                        client.line(&format!("LOCK RELEASE l t{number}")).is(1);
+                    }
+                }
+            });
+        }
+        eventually("they take turns", || grants.load(Ordering::Relaxed) > 20);
+        let mut client = other.client();
+        for _ in 0..3 {
+            let before = grants.load(Ordering::Relaxed);
+            client.line("LOCK ACQUIRE l own PX 60000 WAIT 3000").integer();
+            client.line("LOCK RELEASE l own").is(1);
+            eventually("the others go on", || grants.load(Ordering::Relaxed) > before);
+        }
+    });
+}
+
+fn those_who_write_one_key_at_three_front_ends_all_come_to_their_turns(kind: Kind) {
+    const CLIENTS: usize = 12;
+    let Some(cluster) = Cluster::start(kind, "writers") else { return };
+    let fronts = [(); 3].map(|()| cluster.front(&[]));
+    fronts[1..].iter().for_each(|front| wait_until_heard(&mut fronts[0].client(), front));
+    let (began, longest) = (Instant::now(), AtomicUsize::new(0));
+    let written = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let (mut client, longest, written) = (fronts[number % 3].client(), &longest, &written);
+            scope.spawn(move || {
+                while began.elapsed() < Duration::from_millis(2_500) {
+                    let asked = Instant::now();
+                    client.line("INCR count").integer();
+                    longest.fetch_max(asked.elapsed().as_millis() as usize, Ordering::Relaxed);
+                    written.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let (longest_ms, written) = (longest.into_inner(), written.into_inner());
+    eprintln!("{written} writes, the longest took {longest_ms} ms");
+    fronts[0].client().line("GET count").is(written.to_string().as_str());
+    assert!(longest_ms < 2_000, "{longest_ms} ms");
 }
 
 /// Pushes to clients that wait at these front-ends, and returns how many requests that has cost.
@@ -142,25 +206,75 @@ fn each_push_costs_the_store_two_requests_however_many_wait(kind: Kind) {
 
 fn so_it_is_over_two_front_ends(kind: Kind) {
     let Some((_cluster, one, other)) = acquainted(kind, "pushes-over") else { return };
-    // The front-end whose turn it is not may look once for each push, when another one has taken it.
-    assert!(cost_of_pushes(&[&one, &other], 300, 300) <= 900);
-    assert!(cost_of_pushes(&[&one, &other], 300, 20) <= 60);
+    // The first of each front-end asks. What another request was faster than counts twice: a push, and a take.
+    assert!(cost_of_pushes(&[&one, &other], 300, 300) <= 1_500);
+    assert!(cost_of_pushes(&[&one, &other], 300, 20) <= 100);
 }
 
-fn of_all_that_wait_for_a_key_one_looks_once_a_second(kind: Kind) {
-    let Some(cluster) = Cluster::start(kind, "glances") else { return };
-    let front = cluster.front(&[]);
-    let _takers: Vec<Client> = (0..30).map(|_| wait(&front, "BLPOP queue 0")).collect();
-    let _readers: Vec<Client> = (0..30).map(|_| wait(&front, "XREAD BLOCK 0 STREAMS stream $")).collect();
-    let (before, began) = (requests(&[&front]), Instant::now());
-    eventually("they look", || requests(&[&front]) >= before + 6);
-    let (looks, seconds) = (requests(&[&front]) - before, began.elapsed().as_secs());
-    assert!(looks <= 2 * (seconds + 2), "{looks} looks in {seconds} s");
+/// How many statements, or calls, the store has executed. PostgreSQL counts what it has executed a second
+/// later.
+fn statements(cluster: &Cluster) -> u64 {
+    match cluster {
+        Cluster::Postgres(postgres) => {
+            let count = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'postgres'";
+            postgres.sql(0, count).expect("a reply").parse().expect("a number")
+        }
+        Cluster::Etcd(etcd) => {
+            let page = etcd.metrics();
+            let calls = page.lines().filter(|line| line.starts_with("grpc_server_msg_received_total"));
+            let count = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
+            calls.filter_map(count).sum::<f64>() as u64
+        }
+    }
+}
+
+fn clients_that_wait_for_two_thousand_keys_cost_the_store_next_to_nothing(kind: Kind) {
+    const CLIENTS: usize = 40;
+    const KEYS: usize = 50;
+    let Some((cluster, one, other)) = acquainted(kind, "idle") else { return };
+    let fronts = [&one, &other];
+    let keys = |client: usize| (0..KEYS).map(|key| format!("k{client}:{key}")).collect::<Vec<_>>();
+    let mut clients: Vec<Client> = (0..CLIENTS)
+        .map(|client| wait(fronts[client % 2], &format!("BLPOP {} 0", keys(client).join(" "))))
+        .collect();
+    // Once each has looked.
+    thread::sleep(Duration::from_secs(1));
+    let (asked, before, began) = (requests(&fronts), statements(&cluster), Instant::now());
+    thread::sleep(Duration::from_secs(3));
+    let (spent, seconds) = (statements(&cluster) - before, began.elapsed().as_secs_f64());
+    eprintln!("{spent} statements in {seconds:.1} s");
+    // PostgreSQL's numbers may be those of a second more.
+    assert!(spent as f64 / (seconds + 1.0) < 20.0, "{spent} statements in {seconds} s");
+    assert_eq!(requests(&fronts) - asked, 0);
+    other.client().line("RPUSH k0:7 e").is(1);
+    has(&mut clients[0], "e");
+}
+
+marked!(needs_tools: what_a_front_end_pushed_that_died_before_it_said_so_is_found);
+fn what_a_front_end_pushed_that_died_before_it_said_so_is_found() {
+    // etcd itself sends what has changed.
+    let Some((cluster, one, other)) = acquainted(Kind::Postgres, "unheard") else { return };
+    let Cluster::Postgres(postgres) = &cluster else { return };
+    let mut pusher = other.client();
+    for key in ["queue", "stored"] {
+        pusher.line(&format!("RPUSH {key} e")).is(1);
+    }
+    pusher.line("LPOP queue").is("e");
+    let mut client = wait(&one, "BLPOP queue 0");
+    let began = Instant::now();
+    let push = "UPDATE keyfast.keys q SET (kind, value, expires, version) = \
+                (SELECT kind, value, expires, version + 1 FROM keyfast.keys WHERE key = 'stored') \
+                WHERE key = 'queue'";
+    postgres.sql(0, push).expect("a statement");
+    has(&mut client, "e");
+    eprintln!("found after {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(3));
 }
 
 fn who_leaves_the_line_loses_no_element_and_keeps_no_other_waiting(kind: Kind) {
     let Some((_cluster, one, other)) = acquainted(kind, "leaving") else { return };
-    let fronts = [&one, &other];
+    // All at one front-end, and the pushes come from both.
+    let fronts = [&one, &one];
     let lines: Vec<&str> =
         (0..10).map(|number| if number == 5 { "BLPOP queue 0.1" } else { "BLPOP queue 0" }).collect();
     let ids = |front: &Server| {
@@ -169,7 +283,8 @@ fn who_leaves_the_line_loses_no_element_and_keeps_no_other_waiting(kind: Kind) {
         (client, id)
     };
     let mut clients: Vec<(Client, i64)> = Vec::new();
-    let mut looker = [one.client(), other.client()];
+    let mut looker = [one.client(), one.client()];
+    let mut pushers = [one.client(), other.client()];
     for (number, line) in lines.iter().enumerate() {
         let (mut client, id) = ids(fronts[number % 2]);
         client.send(&request(line.split(' ')));
@@ -186,7 +301,7 @@ fn who_leaves_the_line_loses_no_element_and_keeps_no_other_waiting(kind: Kind) {
     clients[4].0.reply().is_nil();
     clients[9].0.reply().is_error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
     for (push, number) in [1, 2, 6, 7, 8].into_iter().enumerate() {
-        looker[push % 2].line(&format!("RPUSH queue e{number}")).is(1);
+        pushers[push % 2].line(&format!("RPUSH queue e{number}")).is(1);
         has(&mut clients[number].0, &format!("e{number}"));
     }
     looker[0].line("LLEN queue").is(0);
@@ -227,22 +342,15 @@ fn elements_are_neither_lost_nor_doubled_while_clients_give_up(kind: Kind) {
 
 fn a_client_that_waits_for_several_keys_stands_in_each_line(kind: Kind) {
     let Some((_cluster, one, other)) = acquainted(kind, "several") else { return };
-    let mut clients = [
-        ("BLPOP a b 0", &one),
-        ("BLPOP b 0", &other),
-        ("BLPOP b a 0", &one),
-        ("BLPOP a c 0", &other),
-        ("BLPOP c a 0", &one),
-    ]
-    .map(|(line, front)| wait(front, line));
+    let mut clients = ["BLPOP a b 0", "BLPOP b 0", "BLPOP b a 0", "BLPOP a c 0", "BLPOP c a 0"]
+        .map(|line| wait(&one, line));
     let mut pusher = other.client();
     for (number, key) in [(0, "b"), (1, "b"), (3, "c"), (2, "a"), (4, "a")] {
         pusher.line(&format!("RPUSH {key} e{number}")).is(1);
         has(&mut clients[number], &format!("e{number}"));
     }
     // Two keys get something at once. The first client gets what is in its first key.
-    let mut clients = [("BLPOP a 0", &one), ("BLPOP a b 0", &other), ("BLPOP b a 0", &one)]
-        .map(|(line, front)| wait(front, line));
+    let mut clients = ["BLPOP a 0", "BLPOP a b 0", "BLPOP b a 0"].map(|line| wait(&one, line));
     for line in ["MULTI", "RPUSH a e0 e1", "RPUSH b e2", "EXEC"] {
         pusher.line(line).ignored();
     }
@@ -255,7 +363,7 @@ fn a_client_that_waits_for_several_keys_stands_in_each_line(kind: Kind) {
 fn a_key_of_another_type_serves_its_own_line_only(kind: Kind) {
     let Some((_cluster, one, other)) = acquainted(kind, "kinds") else { return };
     let (mut popper, mut member) = (wait(&one, "BLPOP key 0"), wait(&other, "BZPOPMIN key 0"));
-    let mut late = wait(&one, "BZPOPMIN key 0");
+    let mut late = wait(&other, "BZPOPMIN key 0");
     let mut writer = one.client();
     writer.line("SET key text").is_ok();
     writer.line("BLPOP key 0").is_error("WRONGTYPE Operation against a key holding the wrong kind of value");

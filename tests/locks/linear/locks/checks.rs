@@ -16,9 +16,6 @@ use super::told::{Answer, Expiry, Request, Told};
 use crate::linear::checker;
 use crate::linear::register::{Moment, Operation, Token};
 
-/// For so long front-ends believe what they have heard of the lines of others.
-const HEARD_OF_NS: u64 = 3_000_000_000;
-
 /// What a history breaks.
 #[derive(Clone, Debug)]
 pub(super) enum Broken {
@@ -36,9 +33,9 @@ pub(super) struct Promises {
     pub(super) expiry: Expiry,
     /// Whether locks are taken away only by those who ask for that.
     pub(super) is_kept: bool,
-    /// Whether the keys are in a store. There the line does not count within transactions and scripts, nor
-    /// for a client whose time is up before the store has replied. A free lock is refused while its front-end
-    /// lets the first in line take it. And a lock that was taken by SET NX has a number.
+    /// Whether the keys are in a store. There the line does not count for clients that do not wait, within
+    /// transactions and scripts, nor for a client whose time is up before the store has replied. And a lock
+    /// that was taken by SET NX has a number.
     pub(super) is_in_store: bool,
 }
 
@@ -218,7 +215,7 @@ pub(super) fn check_turns(history: &[Told], tenures: &[Tenure], promises: Promis
         let overtakes = |(told, tenure): &&(&Told, &Tenure)| {
             told.key == waiting.key
                 && told.front == waiting.front
-                && (!promises.is_in_store || (!told.is_wrapped && told.wait_ms().is_none_or(is_long)))
+                && (!promises.is_in_store || (!told.is_wrapped && told.wait_ms().is_some_and(is_long)))
                 && own.map_or(tenure.drawn.1 < stood_until_ns, |own| tenure.number < own.number)
         };
         if let Some((told, tenure)) = granted[from..].iter().find(overtakes) {
@@ -234,20 +231,6 @@ fn is_long(wait_ms: u64) -> bool {
     wait_ms == LONG_MS
 }
 
-/// Whether a client may have stood in line when another one was refused.
-fn may_stand_before(waiting: &Told, refused: &Told) -> bool {
-    let ended_ns = match waiting.answer {
-        // Other front-ends may think so for some time.
-        Answer::Lost => waiting.left_ns.map_or(u64::MAX, |left_ns| left_ns + HEARD_OF_NS),
-        _ => waiting.ended_ns(),
-    };
-    let is_another = (waiting.connection, waiting.sent) != (refused.connection, refused.sent);
-    is_another
-        && waiting.key == refused.key
-        && waiting.sent.nanos < refused.ended_ns()
-        && refused.sent.nanos < ended_ns
-}
-
 /// The history for a model of a key that knows no numbers. What the numbers show of the times of grants is
 /// put into it.
 fn operations(history: &[Told], tenures: &[Tenure], promises: Promises) -> Vec<Operation> {
@@ -259,18 +242,10 @@ fn operations(history: &[Told], tenures: &[Tenure], promises: Promises) -> Vec<O
             _ => None,
         })
         .collect();
-    let waiting: Vec<&Told> = history.iter().filter(|told| told.wait_ms().is_some()).collect();
     let translate = |told: &Told| {
         match told.request {
             // That of another library has a number only after it was extended.
             Request::Fence(token) if told.answer == Answer::Number(None) && others.contains(&token) => {
-                return None;
-            }
-            Request::Acquire { .. }
-                if promises.is_in_store
-                    && told.answer == Answer::Number(None)
-                    && waiting.iter().any(|other| may_stand_before(other, told)) =>
-            {
                 return None;
             }
             _ => {}

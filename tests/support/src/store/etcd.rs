@@ -212,6 +212,11 @@ impl Etcd {
         http(&self.host(0), self.port(0), &request).expect("an answer of etcd")
     }
 
+    /// What the first node has counted, one number a line.
+    pub fn metrics(&self) -> String {
+        http(&self.host(0), self.port(0), "GET /metrics HTTP/1.0\r\n\r\n").expect("an answer of etcd")
+    }
+
     /// Where a node is.
     fn host(&self, node: usize) -> String {
         self.network.as_ref().map_or("127.0.0.1".to_owned(), |network| network.address(node))
