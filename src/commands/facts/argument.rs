@@ -118,7 +118,7 @@ impl Argument {
         Argument::pure_token(word, word)
     }
 
-    /// Such words.
+    /// Several words that stand for themselves.
     pub const fn words<const COUNT: usize>(words: [&'static str; COUNT]) -> [Argument; COUNT] {
         let mut arguments = [const { Argument::word("") }; COUNT];
         let mut number = 0;
