@@ -107,7 +107,9 @@ impl ScanLimit {
 }
 
 /// Finds the keys that no client sees.
-pub(super) struct Hidden(Box<dyn Fn(&[u8]) -> bool + Send + Sync>);
+pub(super) struct Hidden(Box<IsHidden>);
+
+type IsHidden = dyn Fn(&[u8]) -> bool + Send + Sync;
 
 impl fmt::Debug for Hidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
