@@ -415,6 +415,57 @@ fn who_was_refused_what_is_kept() {
     }
 }
 
+/// Commands that state how many keys they have, with one key each. `#` is the number.
+const STATING: [&str; 21] = [
+    "EVAL return_1 # k",
+    "EVAL_RO return_1 # k",
+    "EVALSHA sha # k",
+    "EVALSHA_RO sha # k",
+    "FCALL f # k",
+    "FCALL_RO f # k",
+    "ZUNION # k",
+    "ZINTER # k",
+    "ZDIFF # k",
+    "ZUNIONSTORE d # k",
+    "ZINTERSTORE d # k",
+    "ZDIFFSTORE d # k",
+    "ZINTERCARD # k",
+    "SINTERCARD # k",
+    "LMPOP # k LEFT",
+    "ZMPOP # k MIN",
+    "BLMPOP 1 # k LEFT",
+    "BZMPOP 1 # k MIN",
+    "MSETEX # k v",
+    "SDIFFCARD # k",
+    "SUNIONCARD # k",
+];
+
+marked!(also_redis: a_request_with_fewer_keys_than_it_states_touches_none_and_is_refused_for_that);
+fn a_request_with_fewer_keys_than_it_states_touches_none_and_is_refused_for_that() {
+    let server = Server::start();
+    let (mut admin, mut alice) = (server.client(), client_as(&server, "alice", "+@all"));
+    let stating = |facts: &Reply| facts.to_string().contains("\"keynum\"");
+    for facts in admin.line("COMMAND").items().iter().filter(|facts| stating(facts)) {
+        let Reply::Array(facts) = facts else { panic!("{facts}") };
+        let name = facts[0].to_string().trim_matches('"').to_uppercase();
+        let line = STATING.iter().find(|line| line.split(' ').next() == Some(&name));
+        let line = line.unwrap_or_else(|| panic!("no line for {name}"));
+        for number in ["4", "x", "-1", "9223372036854775807", "99999999999999999999"] {
+            let words: Vec<String> = line.split(' ').map(|word| word.replace('#', number)).collect();
+            let refused = admin.cmd(&words).text();
+            assert!(!refused.contains("NOPERM"), "{line}, {number}: {refused}");
+            assert_eq!(alice.cmd(&words).text(), refused, "{line}, {number}");
+            admin.cmd(["ACL", "DRYRUN", "alice"].into_iter().chain(words.iter().map(|word| &**word))).is_ok();
+        }
+        // No other spelling of a number is one.
+        for number in ["1 ", " 1", "+1", "01", "1.0", "0x1"] {
+            let words: Vec<String> = line.split(' ').map(|word| word.replace('#', number)).collect();
+            assert!(matches!(admin.cmd(&words).reply(), Reply::Error(_)), "{line}, {number}");
+        }
+    }
+    admin.line("EXISTS k d").is(0);
+}
+
 marked!(also_redis: a_dry_run_tells_without_doing);
 fn a_dry_run_tells_without_doing() {
     let mut client = Server::start().into_client();

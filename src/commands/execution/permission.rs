@@ -150,7 +150,8 @@ pub(crate) fn may_read<'a>(session: &'a Session, command: &Command) -> impl Fn(&
     }
 }
 
-/// The command, keys and channels that a user needs permission for.
+/// The command, keys and channels that a user needs permission for. A request that has fewer keys than it
+/// states touches none: its handler refuses it.
 fn deed<'a>(
     registered: &Registered,
     request: Request<'a>,
@@ -161,10 +162,11 @@ fn deed<'a>(
 > {
     let command = registered.command;
     let channels = command.channels;
+    let is_whole = command.keys.iter().all(|spec| spec.is_whole_in(request));
     Deed {
         command: (!command.flags.contains(Flags::NO_AUTH)).then_some(registered.number),
         first_argument: request.get(1),
-        keys: command.keys_of(request).map(|(key, flags)| (key, access(flags))),
+        keys: command.keys_of(request).filter(move |_| is_whole).map(|(key, flags)| (key, access(flags))),
         channels: request.from(channels.first).take(channels.count),
         channels_are_patterns: channels.are_patterns,
     }
