@@ -35,6 +35,33 @@ fn the_first_to_wait_is_the_first_to_be_served() {
     server.client().line("LRANGE queue 0 -1").is(support::client::Reply::Array(vec!["f".into()]));
 }
 
+marked!(also_redis: what_has_expired_by_the_end_of_exec_serves_no_client);
+fn what_has_expired_by_the_end_of_exec_serves_no_client() {
+    let server = Server::start_with(&["--enable-debug-command", "yes"]);
+    let mut client = server.client();
+    client.line("DEBUG SET-ACTIVE-EXPIRE 0").is_ok();
+    for (waits, made, served) in [
+        ("BLPOP k 0", "RPUSH k e", "[\"k\", \"e\"]"),
+        ("BLMOVE k l LEFT LEFT 0", "RPUSH k e", "\"e\""),
+        ("BZPOPMIN k 0", "ZADD k 1 e", "[\"k\", \"e\", \"1\"]"),
+        ("BZMPOP 0 1 k MIN", "ZADD k 1 e", "[\"k\", [[\"e\", \"1\"]]]"),
+        ("XREAD BLOCK 0 STREAMS k 0", "XADD k 1-1 f v", "[[\"k\", [[\"1-1\", [\"f\", \"v\"]]]]]"),
+    ] {
+        let mut waiting = server.client();
+        wait(&server, &mut waiting, waits);
+        for (line, reply) in [("MULTI", "OK"), (made, "QUEUED"), ("PEXPIRE k 1", "QUEUED")] {
+            client.line(line).is_simple(reply);
+        }
+        client.line("DEBUG SLEEP 0.01").is_simple("QUEUED");
+        assert_eq!(client.line("EXEC").items().len(), 3, "{waits}");
+        client.line("PING").is_simple("PONG");
+        assert_eq!(client.info("blocked_clients"), "1", "{waits}");
+        client.line(made).ignored();
+        assert_eq!(waiting.reply().reply().to_string(), served, "{waits}");
+        client.line("DEL k").ignored();
+    }
+}
+
 #[test]
 fn whatever_brings_a_list_serves_the_client_that_waits_for_it() {
     let ways: [&[&str]; 9] = [

@@ -260,10 +260,16 @@ impl Keyspace {
 }
 
 impl<'a> Transaction<'a> {
-    /// The transaction's moment, in milliseconds since 1970. It stays the same until the transaction ends.
+    /// The transaction's moment, in milliseconds since 1970. It stays the same until the transaction ends,
+    /// but for the clients that it serves.
     #[inline]
     pub fn now_ms(&self) -> u64 {
         self.moment() >> 1
+    }
+
+    /// Has the transaction go on at a later moment, with a command that is not one of its own.
+    pub(in crate::keyspace) fn move_on(&mut self) {
+        self.moment.set(0);
     }
 
     /// The first whole millisecond that is not before the transaction's moment: from here on, spans count.

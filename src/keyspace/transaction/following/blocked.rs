@@ -470,6 +470,8 @@ impl Transaction<'_> {
             && !aftermath.ready.is_empty()
         {
             let ready = take(&mut aftermath.ready);
+            // What an EXEC has written may have expired since it began.
+            self.move_on();
             let changed: HashSet<(usize, &[u8])> =
                 ready.iter().map(|(database, key)| (*database, &**key)).collect();
             for (database, key) in &ready {
