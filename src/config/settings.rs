@@ -110,6 +110,7 @@ pub struct Config {
     pub dbfilename: Text,
     pub rdbcompression: Flag,
     pub rdbchecksum: Flag,
+    pub sanitize_dump_payload: Choice,
     pub unknown_types: Choice,
     /// Microseconds; if below 0, one microsecond after one key or request in so many.
     pub key_load_delay: Integer,

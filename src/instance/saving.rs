@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::Instance;
 use crate::clock;
-use crate::config::{EVICTION_POLICIES, UNKNOWN_TYPES};
+use crate::config::{EVICTION_POLICIES, SANITIZED_PAYLOADS, UNKNOWN_TYPES};
 use crate::keyspace::{Busy, Everything, Transaction, Use};
 use crate::persistence::rdb::Form;
 use crate::persistence::{
@@ -192,6 +192,7 @@ impl Instance {
     pub(super) fn reading(&self) -> Reading {
         Reading {
             verifies: self.config.rdbchecksum.get() && !self.keyspace.skips_checksums(),
+            sanitizes: SANITIZED_PAYLOADS[self.config.sanitize_dump_payload.get()] == "yes",
             skips_foreign: UNKNOWN_TYPES[self.config.unknown_types.get()] == "skip",
         }
     }

@@ -153,8 +153,18 @@ pub struct Loaded {
 pub(crate) struct Reading {
     /// Whether its checksum is verified (`rdbchecksum`).
     pub(crate) verifies: bool,
+    /// Whether a value that is not as it should be is an error (`sanitize-dump-payload`).
+    pub(crate) sanitizes: bool,
     /// Whether keys of modules' types are left out (`unknown-types`). Otherwise the file is refused.
     pub(crate) skips_foreign: bool,
+}
+
+impl Reading {
+    /// Begins to read a file.
+    fn open<R: Read>(self, input: R) -> Result<Reader<R>, String> {
+        let reader = Reader::open(input, self.verifies).map_err(|error| error.to_string())?;
+        Ok(if self.sanitizes { reader.strict() } else { reader })
+    }
 }
 
 /// The keys of a file whose types belong to modules.
@@ -217,8 +227,7 @@ pub(crate) fn load(
     library: impl FnMut(&[u8]),
 ) -> Result<Option<Loaded>, String> {
     let Some(file) = open(path)? else { return Ok(None) };
-    let reader = Reader::open(running.counting(file), reading.verifies).map_err(|error| error.to_string())?;
-    load_items(reader, reading, conflicts, running, tx, library).map(Some)
+    load_items(reading.open(running.counting(file))?, reading, conflicts, running, tx, library).map(Some)
 }
 
 /// Loads a snapshot from an input that may continue behind it. The input counts the bytes read
@@ -234,8 +243,7 @@ pub(crate) fn load_from(
     tx: &mut Everything<&mut Transaction<'_>>,
     library: impl FnMut(&[u8]),
 ) -> Result<Loaded, String> {
-    let reader = Reader::open(input, reading.verifies).map_err(|error| error.to_string())?;
-    load_items(reader, reading, Conflicts::Refused, running, tx, library)
+    load_items(reading.open(input)?, reading, Conflicts::Refused, running, tx, library)
 }
 
 fn load_items<R: Read>(
@@ -311,7 +319,7 @@ fn load_items<R: Read>(
 /// The same as for [`load`].
 pub(crate) fn verify(path: &Path, reading: Reading) -> Result<bool, String> {
     let Some(file) = open(path)? else { return Ok(false) };
-    let mut reader = Reader::open(file, reading.verifies).map_err(|error| error.to_string())?;
+    let mut reader = reading.open(file)?;
     let (limits, mut foreign) = (Limits::default(), Foreign::default());
     while let Some(item) = reader.next_item(&limits).map_err(|error| error.to_string())? {
         if let Item::ForeignKey { database, key, type_name } = item {

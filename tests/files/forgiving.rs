@@ -206,6 +206,20 @@ fn a_file_with_a_value_that_is_not_as_it_should_be_is_loaded() {
     assert!(!server.output().contains("damaged"), "{}", server.output());
 }
 
+marked!(also_redis: such_a_value_is_refused_where_payloads_are_sanitized);
+fn such_a_value_is_refused_where_payloads_are_sanitized() {
+    for (kind, value, _) in cases() {
+        let folder = Folder::new("forgiving-sanitized");
+        let file = snapshot(&[(kind, "k", &value)]);
+        fs::write(folder.file("dump.rdb"), &file).unwrap();
+        let mut command = folder.command();
+        command.args(["--port", "0", "--bind", "127.0.0.1", "--sanitize-dump-payload", "yes"]);
+        let ended = command.output().unwrap();
+        assert_eq!(ended.status.code(), Some(1), "type {kind}, {}", value.escape_ascii());
+        assert_eq!(fs::read(folder.file("dump.rdb")).unwrap(), file);
+    }
+}
+
 marked!(also_redis: a_stream_that_counts_more_entries_than_it_has_keeps_its_count);
 fn a_stream_that_counts_more_entries_than_it_has_keeps_its_count() {
     let folder = Folder::new("forgiving-count");

@@ -1,7 +1,7 @@
 //! What outlives the server: snapshots and the append-only file.
 
 use super::super::{Changes, Kind, Origin, Parameter};
-use super::words::{APPEND_FSYNC, UNKNOWN_TYPES};
+use super::words::{APPEND_FSYNC, SANITIZED_PAYLOADS, UNKNOWN_TYPES};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
@@ -43,6 +43,14 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "yes",
         changes: Changes::AtStart,
         ..Parameter::flag(|config| &config.rdbchecksum)
+    },
+    Parameter {
+        name: "sanitize-dump-payload",
+        help: "Whether a damaged value of a file is refused, with yes, or loaded as far as it has a meaning; \
+               what RESTORE brings is always looked at",
+        default: "no",
+        kind: Kind::Choice(SANITIZED_PAYLOADS),
+        ..Parameter::choice(|config| &config.sanitize_dump_payload)
     },
     Parameter {
         name: "unknown-types",

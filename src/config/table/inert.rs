@@ -5,8 +5,8 @@
 use super::super::{Changes, Kind, Parameter};
 use super::Family;
 use super::words::{
-    CERTIFICATE_FIELDS, DISKLESS_LOADS, ENABLED_FOR, ENDPOINT_TYPES, PROPAGATION_ERRORS, SANITIZED_PAYLOADS,
-    SLOT_STATISTICS, SYSLOG_FACILITIES,
+    CERTIFICATE_FIELDS, DISKLESS_LOADS, ENABLED_FOR, ENDPOINT_TYPES, PROPAGATION_ERRORS, SLOT_STATISTICS,
+    SYSLOG_FACILITIES,
 };
 
 /// The parameters by the reason why they have no effect.
@@ -151,7 +151,6 @@ const FILES: &[Parameter] = &[
     inert("no-appendfsync-on-rewrite", "no", Kind::Flag),
     inert("rdb-key-save-delay", "0", ANY_INT).hidden(),
     inert("rdb-save-incremental-fsync", "yes", Kind::Flag),
-    inert("sanitize-dump-payload", "no", Kind::Choice(SANITIZED_PAYLOADS)),
 ];
 
 /// A server that started anyway would serve these clients as the default user.

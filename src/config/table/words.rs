@@ -47,7 +47,7 @@ pub(crate) const OOM_SCORE_ADJUSTMENTS: &[&str] = &["no", "yes", "relative", "ab
 pub(super) const SYSLOG_FACILITIES: &[&str] =
     &["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"];
 pub(super) const DISKLESS_LOADS: &[&str] = &["disabled", "on-empty-db", "swapdb", "flushdb"];
-pub(super) const SANITIZED_PAYLOADS: &[&str] = &["no", "yes", "clients"];
+pub(crate) const SANITIZED_PAYLOADS: &[&str] = &["no", "yes", "clients"];
 pub(super) const ENDPOINT_TYPES: &[&str] = &["ip", "hostname", "unknown-endpoint"];
 pub(super) const PROPAGATION_ERRORS: &[&str] = &["ignore", "panic", "panic-on-replicas"];
 pub(super) const SLOT_STATISTICS: &[&str] = &["no", "yes", "cpu", "net", "mem"];
