@@ -19,6 +19,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::platform::processor;
+
 use command_log::CommandLogs;
 use commands::{CommandShares, CommandTotals, Tally, Untracked, Usage};
 use errors::ErrorCounts;
@@ -75,6 +77,12 @@ pub struct Statistics {
     pub input_rate: Rate,
     /// Bytes written a second, lately.
     pub output_rate: Rate,
+    /// Reads from clients' sockets a second, lately.
+    pub reads_rate: Rate,
+    /// Microseconds of processor time a second, lately.
+    pub processor_rate: Rate,
+    /// What the process had taken when the counts were set to zero.
+    processor_micros_before: AtomicU64,
 }
 
 /// The counts of one thread, on cache lines of their own.
@@ -105,6 +113,9 @@ impl Statistics {
             commands_rate: Rate::default(),
             input_rate: Rate::default(),
             output_rate: Rate::default(),
+            reads_rate: Rate::default(),
+            processor_rate: Rate::default(),
+            processor_micros_before: AtomicU64::new(0),
         }
     }
 
@@ -117,6 +128,12 @@ impl Statistics {
     /// The sum of a counter over all threads.
     pub fn total(&self, count: Count) -> u64 {
         self.shares.iter().map(|share| share.counts[count as usize].load(Ordering::Relaxed)).sum()
+    }
+
+    /// Microseconds of processor time that the process has taken since the counts were set to zero.
+    pub fn processor_micros(&self) -> u64 {
+        let before = self.processor_micros_before.load(Ordering::Relaxed);
+        processor_micros().saturating_sub(before)
     }
 
     /// Adds to the use of the command with this number.
@@ -168,9 +185,11 @@ impl Statistics {
         for share in &self.shares {
             share.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         }
+        self.processor_micros_before.store(processor_micros(), Ordering::Relaxed);
         self.reset_usage(|_| true);
         self.errors.reset();
-        for rate in [&self.commands_rate, &self.input_rate, &self.output_rate] {
+        let rates = [&self.commands_rate, &self.input_rate, &self.output_rate];
+        for rate in rates.into_iter().chain([&self.reads_rate, &self.processor_rate]) {
             rate.reset();
         }
     }
@@ -189,6 +208,8 @@ impl Statistics {
         self.commands_rate.sample(self.total(Count::CommandsProcessed), elapsed_ms);
         self.input_rate.sample(self.total(Count::InputBytes), elapsed_ms);
         self.output_rate.sample(self.total(Count::OutputBytes), elapsed_ms);
+        self.reads_rate.sample(self.total(Count::Reads), elapsed_ms);
+        self.processor_rate.sample(self.processor_micros(), elapsed_ms);
     }
 
     /// Whether nothing was counted since the rates were updated, and all of them are down to zero.
@@ -214,6 +235,11 @@ impl Statistics {
         SHARE.set(Some(number));
         &self.shares[number]
     }
+}
+
+fn processor_micros() -> u64 {
+    let times = processor::of_process();
+    (times.user + times.system).as_micros() as u64
 }
 
 /// How fast a count has grown over the last samples, in units a second.

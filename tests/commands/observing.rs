@@ -424,6 +424,22 @@ fn exporters_find_their_fields() {
     assert!(!client.line("INFO").text().contains("# Commandstats"));
 }
 
+marked!(also_redis: the_work_of_the_server_is_summed_up);
+fn the_work_of_the_server_is_summed_up() {
+    let mut client = Server::start().into_client();
+    const FIELDS: [&str; 3] = ["eventloop_cycles", "eventloop_duration_sum", "eventloop_duration_cmd_sum"];
+    let sums = |client: &mut Client| FIELDS.map(|field| client.info(field).parse::<u64>().unwrap());
+    let before = sums(&mut client);
+    wait_until("all grow", || sums(&mut client).iter().zip(before).all(|(sum, before)| *sum > before));
+    for rate in ["instantaneous_eventloop_cycles_per_sec", "instantaneous_eventloop_duration_usec"] {
+        wait_until("there is a rate", || client.info(rate).parse::<u64>().unwrap() > 0);
+    }
+    let before = sums(&mut client);
+    client.line("CONFIG RESETSTAT").is_ok();
+    let after = sums(&mut client);
+    assert!(after.iter().zip(before).all(|(after, before)| *after < before), "{before:?}, then {after:?}");
+}
+
 marked!(also_redis: fields_of_info_that_8_6_has_count_what_they_say);
 fn fields_of_info_that_8_6_has_count_what_they_say() {
     let server = Server::start_with(&["--client-query-buffer-limit", "1048576"]);

@@ -322,6 +322,54 @@ fn counts_beyond_the_largest_number_of_clients_survive_in_the_log() {
     }
 }
 
+marked!(also_redis: the_fields_of_xinfo_are_those_of_redis);
+fn the_fields_of_xinfo_are_those_of_redis() {
+    const HEAD: &str = "length radix-tree-keys radix-tree-nodes last-generated-id max-deleted-entry-id \
+        entries-added recorded-first-entry-id idmp-duration idmp-maxsize pids-tracked iids-tracked \
+        iids-added iids-duplicates";
+    let mut client = Server::start().into_client();
+    client.line("XADD s 1-1 f v").ignored();
+    client.line("XGROUP CREATE s g 0").is_ok();
+    client.line("XREADGROUP GROUP g c STREAMS s >").ignored();
+    for protocol in ["2", "3"] {
+        client.line(&format!("HELLO {protocol}")).ignored();
+        let stream = fields(client.line("XINFO STREAM s").reply());
+        let full = fields(client.line("XINFO STREAM s FULL").reply());
+        let group = fields(first(&full.last().expect("a field").1));
+        let consumer = fields(first(&group.last().expect("a field").1));
+        let [groups, consumers] =
+            ["XINFO GROUPS s", "XINFO CONSUMERS s g"].map(|line| fields(client.line(line).items().remove(0)));
+        for (found, expected) in [
+            (&stream, format!("{HEAD} groups first-entry last-entry")),
+            (&full, format!("{HEAD} entries groups")),
+            (&group, "name last-delivered-id entries-read lag pel-count pending consumers".to_owned()),
+            (&consumer, "name seen-time active-time pel-count pending".to_owned()),
+            (&groups, "name consumers pending last-delivered-id entries-read lag".to_owned()),
+            (&consumers, "name pending idle inactive".to_owned()),
+        ] {
+            let names: Vec<&str> = found.iter().map(|(name, _)| &**name).collect();
+            assert_eq!(names.join(" "), expected, "RESP{protocol}");
+        }
+    }
+}
+
+/// The fields of a reply, which is a map or a list of names and values.
+fn fields(reply: Reply) -> Vec<(String, Reply)> {
+    let name = |reply: &Reply| reply.to_string().trim_matches('"').to_owned();
+    match reply {
+        Reply::Map(pairs) => pairs.into_iter().map(|(key, value)| (name(&key), value)).collect(),
+        Reply::Array(items) => items.chunks_exact(2).map(|pair| (name(&pair[0]), pair[1].clone())).collect(),
+        other => panic!("no fields: {other}"),
+    }
+}
+
+fn first(reply: &Reply) -> Reply {
+    match reply {
+        Reply::Array(items) => items.first().expect("an element").clone(),
+        other => panic!("no list: {other}"),
+    }
+}
+
 #[test]
 fn messages_are_remembered_after_a_restart_and_by_copies() {
     for options in [ALWAYS, &["--save", "3600 1"], &["--appendonly", "yes", "--aof-use-rdb-preamble", "no"]] {
