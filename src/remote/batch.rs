@@ -1,7 +1,8 @@
 //! What is sent to a store, and its replies.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tokio::sync::oneshot;
 
@@ -80,6 +81,9 @@ pub(crate) struct Batch {
     pub draws: usize,
     /// They must be larger than this one.
     pub draws_beyond: u64,
+    /// Whether the store was asked to do it without counting it. If the connection is lost then, nothing says
+    /// what it has done.
+    pub is_uncounted: AtomicBool,
 }
 
 /// One key of a batch.
@@ -128,6 +132,17 @@ pub(crate) struct Answer {
     /// In etcd, the fencing number of the first row of the batch, if it was written and no request has given
     /// it one. The next row has the next number. 0 if only the store knows it.
     pub first_fence: i64,
+    /// What it has refused, if it does not do all that batches ask.
+    pub refusal: Option<Refusal>,
+}
+
+/// What a store has refused of a batch.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    /// The groups of which nothing was done.
+    pub groups: HashSet<usize>,
+    /// The reason, for people.
+    pub why: Arc<str>,
 }
 
 /// What the store has instead of what a group has guessed.

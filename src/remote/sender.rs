@@ -144,14 +144,18 @@ impl<'r, S: Store> Lane<'r, S> {
 
     /// Ends a batch that the store has refused.
     fn refuse(&mut self, taken: Taken, why: String) {
-        let health = &self.remote.health;
-        health.failed.fetch_add(taken.requests as u64, Ordering::Relaxed);
-        health.is_refusing.store(true, Ordering::Relaxed);
-        if self.refusal != why {
-            tracing::warn!("The store refused a batch of {} requests: {why}", taken.requests);
-            self.refusal.clone_from(&why);
-        }
+        self.remote.health.failed.fetch_add(taken.requests as u64, Ordering::Relaxed);
+        self.note_refusal(taken.requests, &why);
         self.remote.end(taken, &Verdict::Failed(why.into()));
+    }
+
+    /// Notes that the store does not do what a batch has asked. It is tried out until it does.
+    fn note_refusal(&mut self, requests: usize, why: &str) {
+        self.remote.health.is_refusing.store(true, Ordering::Relaxed);
+        if self.refusal != why {
+            tracing::warn!("The store refused a batch of {requests} requests: {why}");
+            why.clone_into(&mut self.refusal);
+        }
     }
 
     fn take(&self) -> Option<Taken> {
@@ -179,6 +183,9 @@ impl<'r, S: Store> Lane<'r, S> {
             Ok(Ok((answer, store_us))) => {
                 self.remote.clock.learn(store_us, sent_us, own_us());
                 health.answered(taken.requests, began.elapsed());
+                if let Some(refusal) = &answer.refusal {
+                    self.note_refusal(taken.requests, &refusal.why);
+                }
                 return self.remote.finish(taken, answer);
             }
             Ok(Err(Failure::Again)) => {
@@ -224,6 +231,11 @@ impl<'r, S: Store> Lane<'r, S> {
         tracing::warn!("Lost the store {}: {lost}", self.remote.settings.target);
         self.store = None;
         health.is_connected.store(false, Ordering::Relaxed);
+        if taken.batch.is_uncounted.load(Ordering::Relaxed) {
+            self.remote.give_up(&mut taken);
+            self.remote.end(taken, &Verdict::Unknown);
+            return self.connect(None).await;
+        }
         // Also if no client waits any more: the next batch may not begin before this one is settled.
         let deadline = began + patience;
         let mut complaint = String::new();
@@ -359,10 +371,16 @@ impl Remote {
         }
         state.in_flight.end();
         drop(state);
-        for ((waiting, (rows, changed)), is_done) in taken.waiting.into_iter().zip(found).zip(answer.done) {
-            let verdict = match is_done {
-                true => Verdict::Done,
-                false => {
+        let groups = taken.waiting.into_iter().zip(found).zip(answer.done).enumerate();
+        for (group, ((waiting, (rows, changed)), is_done)) in groups {
+            let refusal = answer.refusal.as_ref().filter(|refusal| refusal.groups.contains(&group));
+            let verdict = match (is_done, refusal) {
+                (true, _) => Verdict::Done,
+                (false, Some(refusal)) => {
+                    self.health.failed.fetch_add(waiting.len() as u64, Ordering::Relaxed);
+                    Verdict::Failed(Arc::clone(&refusal.why))
+                }
+                (false, None) => {
                     self.health.overtaken.fetch_add(waiting.len() as u64, Ordering::Relaxed);
                     let (rows, fences) = (Arc::new(rows), Arc::clone(&fences));
                     Verdict::Overtaken(Arc::new(Found { rows, changed, fences }))

@@ -60,6 +60,17 @@ impl<'b> Groups<'b> {
         (0..self.places.len()).map(|group| nested(self.operation(group, leases, lives)))
     }
 
+    /// The groups that write nothing, and at most delete, with their transactions: those that an etcd without
+    /// space does.
+    pub(super) fn sparing(&self) -> (Vec<usize>, Vec<RequestOp>) {
+        let writes = |part: &Part| part.written.as_ref().is_some_and(|row| row.live.is_some());
+        let spares = |group: &usize| !self.parts(*group).any(|part| writes(part) || is_to_be_watched(part));
+        let groups: Vec<usize> = (0..self.places.len()).filter(spares).collect();
+        let (leases, lives) = (BatchLeases::default(), Lives::default());
+        let operations = groups.iter().map(|group| nested(self.operation(*group, &leases, &lives))).collect();
+        (groups, operations)
+    }
+
     fn operation(&self, group: usize, leases: &BatchLeases, lives: &Lives) -> TxnRequest {
         let mut txn = TxnRequest::default();
         if self.only_reads(group) {
@@ -139,9 +150,19 @@ impl<'b> Groups<'b> {
 
     /// What the transactions have done, which have given all that they wrote this version.
     pub(super) fn answer(&self, responses: impl Iterator<Item = ResponseOp>, version: i64) -> Answer {
+        let answer = self.answer_of((0..self.places.len()).zip(responses), version);
+        Answer { fences: self.fences(version), ..answer }
+    }
+
+    /// What the transactions of these groups have done, without the fencing numbers that the batch draws.
+    pub(super) fn answer_of(
+        &self,
+        responses: impl Iterator<Item = (usize, ResponseOp)>,
+        version: i64,
+    ) -> Answer {
         let done = vec![false; self.places.len()];
-        let mut answer = Answer { done, fences: self.fences(version), ..self.answer_in(version) };
-        for (group, response) in responses.enumerate().take(self.places.len()) {
+        let mut answer = Answer { done, ..self.answer_in(version) };
+        for (group, response) in responses {
             let Some(txn) = response.into_txn() else { continue };
             if !self.only_reads(group) && txn.succeeded {
                 answer.done[group] = true;

@@ -115,7 +115,7 @@ pub(super) struct Leases {
 }
 
 /// The leases of one batch.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct BatchLeases {
     /// One for each part; 0 for keys without one.
     pub(super) of_parts: Vec<i64>,

@@ -28,8 +28,9 @@
 //! - **WATCH** sees every change, also that an absent key was made and deleted, or has expired: [`groups`]
 //!   says how. If a client watches an absent key for half an hour, its EXEC may fail without a change.
 //! - **Limits** of etcd are these of a request: 60 keys, and a value of about 1.4 MiB. A batch has 120 keys.
-//! - **Space**: an etcd whose database is full (`--quota-backend-bytes`) does no batch that writes, not even
-//!   one that deletes, until its alarm is disarmed.
+//! - **Space**: an etcd whose database is full (`--quota-backend-bytes`) writes nothing until its alarm is
+//!   disarmed, so it cannot count batches. Then only what reads or deletes is sent. If the connection is lost
+//!   meanwhile, it is not known what was deleted.
 //! - **The history** that etcd keeps grows with each change until it is compacted: etcd should be started
 //!   with `--auto-compaction-retention`. If it was compacted since a connection was lost, the outcome is
 //!   unknown.
@@ -44,12 +45,13 @@ mod notifications;
 mod wire;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tonic::Status;
 
 use super::Remote;
 use super::all_keys::{NotTold, Question, Told};
-use super::batch::{Answer, Batch};
+use super::batch::{Answer, Batch, Part, Refusal};
 use super::clock::{Window, own_us, system_us};
 use super::news::Ears;
 use super::store::{Failure, Front, Store, Timed};
@@ -63,7 +65,7 @@ use messages::{
     TxnResponse, WatchCreateRequest, is_absent, is_less, is_of, put, range, range_at,
 };
 use names::{FORMAT, FORMAT_BEFORE, Flushes, Names, Numbers};
-use wire::{Watch, Wire, describe, failure, is_about_lease};
+use wire::{Watch, Wire, describe, failure, is_about_lease, is_full};
 
 /// How long a front-end's ledger is kept after it was heard of last, in seconds.
 const LEDGER_SECONDS: i64 = 24 * 3_600;
@@ -76,6 +78,8 @@ pub(super) struct Etcd {
     leases: Leases,
     /// It ends with the connection. One that is made anew may be to an etcd that was restored meanwhile.
     life: Watch,
+    /// Whether it has no space left, as far as is known.
+    is_full: bool,
 }
 
 impl Store for Etcd {
@@ -90,10 +94,12 @@ impl Store for Etcd {
         };
         let watched = WatchCreateRequest { key: names.numbers_name(), ..WatchCreateRequest::default() };
         let life = wire.watch(watched).await.map_err(|status| describe(&status))?;
-        let names = raise_numbers(&wire, names, number_of_clock(system_us())).await;
-        let names = names.map_err(|status| describe(&status))?;
+        let raised = raise_numbers(&wire, names.clone(), number_of_clock(system_us())).await;
+        // A full one gives no numbers before it has space, and was tried out.
+        let is_full = raised.as_ref().is_err_and(is_full);
+        let names = if is_full { names } else { raised.map_err(|status| describe(&status))? };
         remote.clock.set(system_us(), own_us());
-        Ok(Etcd { wire, names, front: front.id, leases: Leases::default(), life })
+        Ok(Etcd { wire, names, front: front.id, leases: Leases::default(), life, is_full })
     }
 
     async fn exchange(
@@ -103,6 +109,9 @@ impl Store for Etcd {
         _window: Window,
     ) -> Result<Timed<Answer>, Failure> {
         expect_connected(&mut self.life)?;
+        if self.is_full {
+            return self.exchange_without_space(batch).await;
+        }
         if batch.draws_beyond > 0 {
             let beyond = i64::try_from(batch.draws_beyond).unwrap_or(i64::MAX);
             let raised = raise_numbers(&self.wire, self.names.clone(), beyond).await;
@@ -124,7 +133,10 @@ impl Store for Etcd {
         let (now_ms, now_us) = (system_us() as u64 / 1_000, own_us());
         let lives: Lives = batch.parts.iter().map(|part| Life::of(part, now_ms, now_us)).collect();
         let leases = self.leases.prepare(&self.wire, &lives, groups.needs_mark()).await;
-        let leases = leases.map_err(|status| failure(&status))?;
+        let leases = match leases {
+            Err(status) if is_full(&status) => return self.exchange_without_space(batch).await,
+            leases => leases.map_err(|status| failure(&status))?,
+        };
         let ledger = self.names.ledger(self.front);
         let mut success = vec![put(ledger.clone(), names::ledger(number, true), self.front)];
         success.extend(groups.operations(&leases, &lives));
@@ -132,13 +144,24 @@ impl Store for Etcd {
         let compare = [is_less(ledger.clone(), names::before(number))].into_iter().chain(are_known).collect();
         let otherwise =
             [ledger, self.names.flushes_name(), self.names.numbers_name()].into_iter().map(range).collect();
-        let done = self.wire.txn_soon(TxnRequest { compare, success, failure: otherwise }).await;
-        let done = done.map_err(|status| {
-            if is_about_lease(&status) {
-                self.leases.forget();
+        let done = match self.wire.txn_soon(TxnRequest { compare, success, failure: otherwise }).await {
+            Err(status) if is_full(&status) => {
+                // It has ended, and the ledger says whether it was done.
+                let ledger = self.wire.range_soon(self.names.ledger(self.front)).await;
+                let ledger = ledger.map_err(|status| failure(&status))?.kvs.into_iter().next();
+                return match self.outcome(batch, number, ledger).await? {
+                    Some(answer) => Ok((answer, system_us())),
+                    None => self.exchange_without_space(batch).await,
+                };
             }
-            failure(&status)
-        })?;
+            Err(status) => {
+                if is_about_lease(&status) {
+                    self.leases.forget();
+                }
+                return Err(failure(&status));
+            }
+            Ok(done) => done,
+        };
         expect_connected(&mut self.life)?;
         if !done.succeeded {
             let mut found = done.responses.into_iter();
@@ -159,6 +182,10 @@ impl Store for Etcd {
     }
 
     async fn resolve(&mut self, batch: &Batch, number: i64) -> Result<Option<Answer>, Failure> {
+        if self.is_full && batch.parts.iter().all(|part| part.written.is_none()) {
+            // It makes no difference, and could not be noted.
+            return Ok(None);
+        }
         let ledger = self.names.ledger(self.front);
         let settled = self.wire.txn_soon(TxnRequest {
             compare: vec![is_less(ledger.clone(), names::before(number))],
@@ -170,34 +197,21 @@ impl Store for Etcd {
             return Ok(None);
         }
         let found = settled.responses.into_iter().next().and_then(ResponseOp::into_key);
-        let Some(KeyValue { value, mod_revision: version, .. }) = found else {
-            return Err(Failure::Refused("etcd has forgotten this front-end".to_owned()));
-        };
-        if value == names::ledger(number, false) {
-            return Ok(None);
-        }
-        if value != names::ledger(number, true) {
-            return Err(Failure::Refused("another front-end has taken its number".to_owned()));
-        }
-        // All conditions were looked at in the revision before.
-        let known = [self.names.flushes_name(), self.names.numbers_name()];
-        let success = known.into_iter().map(|name| range_at(name, version - 1)).collect();
-        let known = TxnRequest { success, ..TxnRequest::default() };
-        let found = self.wire.txn_soon(known).await.map_err(|status| failure(&status))?;
-        let mut found = found.responses.into_iter();
-        let names = self.names.after(flushes_of(found.next()).map_err(Failure::Refused)?);
-        let names = names.numbered(numbers_of(found.next()).map_err(Failure::Refused)?);
-        let groups = Groups::of(batch, &names);
-        let mut found = Vec::with_capacity(batch.parts.len());
-        for reads in groups.reads_at(version - 1).chunks(OPERATIONS_MAX) {
-            let read = TxnRequest { success: reads.to_vec(), ..TxnRequest::default() };
-            found.extend(self.wire.txn_soon(read).await.map_err(|status| failure(&status))?.responses);
-        }
-        Ok(Some(groups.judge(found, version)))
+        self.outcome(batch, number, found).await
     }
 
-    /// etcd cannot take anything back.
-    async fn try_out(&mut self, _number: i64) -> Result<(), Failure> {
+    /// Does what batches do: gives itself the fencing numbers of now, and counts the batch before once more.
+    async fn try_out(&mut self, number: i64) -> Result<(), Failure> {
+        let least = number_of_clock(system_us());
+        self.names = raise_numbers(&self.wire, self.names.clone(), least).await.map_err(refused_if_full)?;
+        let ledger = self.names.ledger(self.front);
+        let request = TxnRequest {
+            compare: vec![is_less(ledger.clone(), names::before(number))],
+            success: vec![put(ledger, names::ledger(number - 1, true), self.front)],
+            failure: Vec::new(),
+        };
+        self.wire.txn_soon(request).await.map_err(refused_if_full)?;
+        self.is_full = false;
         Ok(())
     }
 
@@ -221,6 +235,63 @@ impl Store for Etcd {
 }
 
 impl Etcd {
+    /// Does what needs no space, and refuses the rest.
+    async fn exchange_without_space(&mut self, batch: &Batch) -> Result<Timed<Answer>, Failure> {
+        self.is_full = true;
+        let groups = Groups::of(batch, &self.names);
+        let (sparing, success) = groups.sparing();
+        let deletes = |part: &Part| part.written.is_some() && sparing.contains(&part.group);
+        batch.is_uncounted.store(batch.parts.iter().any(deletes), Ordering::Relaxed);
+        let request = TxnRequest {
+            compare: vec![self.names.are_current()],
+            success,
+            failure: vec![range(self.names.flushes_name())],
+        };
+        let done = self.wire.txn_soon(request).await.map_err(refused_if_full)?;
+        expect_connected(&mut self.life)?;
+        if !done.succeeded {
+            return Err(self.after_flush(done.responses.into_iter().next()));
+        }
+        let version = done.revision();
+        let mut answer = groups.answer_of(sparing.iter().copied().zip(done.responses), version);
+        let refused = (0..batch.groups).filter(|group| !sparing.contains(group)).collect();
+        answer.refusal = Some(Refusal { groups: refused, why: wire::no_space().into() });
+        Ok((answer, system_us()))
+    }
+
+    /// What has become of a batch that is no longer under way, as the ledger says.
+    async fn outcome(
+        &self,
+        batch: &Batch,
+        number: i64,
+        ledger: Option<KeyValue>,
+    ) -> Result<Option<Answer>, Failure> {
+        let Some(KeyValue { value, mod_revision: version, .. }) = ledger else {
+            return Err(Failure::Refused("etcd has forgotten this front-end".to_owned()));
+        };
+        if value < names::before(number) || value == names::ledger(number, false) {
+            return Ok(None);
+        }
+        if value != names::ledger(number, true) {
+            return Err(Failure::Refused("another front-end has taken its number".to_owned()));
+        }
+        // All conditions were looked at in the revision before.
+        let known = [self.names.flushes_name(), self.names.numbers_name()];
+        let success = known.into_iter().map(|name| range_at(name, version - 1)).collect();
+        let known = TxnRequest { success, ..TxnRequest::default() };
+        let found = self.wire.txn_soon(known).await.map_err(|status| failure(&status))?;
+        let mut found = found.responses.into_iter();
+        let names = self.names.after(flushes_of(found.next()).map_err(Failure::Refused)?);
+        let names = names.numbered(numbers_of(found.next()).map_err(Failure::Refused)?);
+        let groups = Groups::of(batch, &names);
+        let mut found = Vec::with_capacity(batch.parts.len());
+        for reads in groups.reads_at(version - 1).chunks(OPERATIONS_MAX) {
+            let read = TxnRequest { success: reads.to_vec(), ..TxnRequest::default() };
+            found.extend(self.wire.txn_soon(read).await.map_err(|status| failure(&status))?.responses);
+        }
+        Ok(Some(groups.judge(found, version)))
+    }
+
     /// The failure of a batch of which nothing was done, since this front-end did not know of a flush. Now it
     /// does.
     fn after_flush(&mut self, found: Option<ResponseOp>) -> Failure {
@@ -231,6 +302,14 @@ impl Etcd {
             }
             Err(why) => Failure::Refused(why),
         }
+    }
+}
+
+/// The failure of what was not done if etcd is full.
+fn refused_if_full(status: Status) -> Failure {
+    match is_full(&status) {
+        true => Failure::Refused(describe(&status)),
+        false => failure(&status),
     }
 }
 

@@ -253,6 +253,11 @@ impl Wire {
         soon(self.txn(request)).await
     }
 
+    /// Reads a key, unless etcd is silent.
+    pub(super) async fn range_soon(&self, key: Bytes) -> Result<RangeResponse, Status> {
+        soon(self.range(RangeRequest { key, ..RangeRequest::default() })).await
+    }
+
     /// Reads a key, or a range of keys.
     pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
         self.call("/etcdserverpb.KV/Range", request).await
@@ -371,8 +376,7 @@ pub(super) fn failure(status: &Status) -> Failure {
     // The message never reached etcd's own code.
     let is_too_long = status.message().starts_with("grpc: received message larger than max");
     match status.code() {
-        // etcd looks at a transaction before it does any of it. But it says that it has no space left, which
-        // is about resources, also of a transaction that it has done.
+        // etcd looks at a transaction before it does any of it. But see `is_full`.
         Code::InvalidArgument
         | Code::NotFound
         | Code::PermissionDenied
@@ -394,14 +398,25 @@ pub(super) fn is_about_lease(status: &Status) -> bool {
     status.message() == "etcdserver: requested lease not found"
 }
 
+/// Whether the database is as large as it may be. A transaction may have been done all the same: the first
+/// one that found no space left.
+pub(super) fn is_full(status: &Status) -> bool {
+    status.message() == NO_SPACE
+}
+
 /// Says that the database is as large as `--quota-backend-bytes` allows.
 const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
+
+/// The same, for people.
+pub(super) fn no_space() -> String {
+    format!("etcd has no space left ({NO_SPACE}): compact, defragment, disarm its alarm")
+}
 
 /// An error in one line.
 pub(super) fn describe(status: &Status) -> String {
     match status.message() {
         "" => in_one_line(status),
-        NO_SPACE => format!("etcd has no space left ({NO_SPACE}): compact, defragment, disarm its alarm"),
+        NO_SPACE => no_space(),
         message => message.to_owned(),
     }
 }

@@ -1,12 +1,14 @@
 //! What is etcd's own.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::proxy::{Fate, MARKED, Proxy, QUESTION};
 use super::{Cluster, Kind, pair};
 use support::client::{Client, Reply};
-use support::server::Server;
+use support::server::{Server, free_port};
 use support::store::cluster::{eventually, front};
 use support::store::etcd::Etcd;
 
@@ -139,8 +141,8 @@ fn what_etcd_does_not_take_at_once_is_refused_or_waits() {
     client.cmd(request(60)).is(0);
     let too_long = client.line(&format!("SET long {}", "x".repeat(3 << 20))).text();
     assert!(too_long.starts_with("STOREDOWN The store has not done this: "), "{too_long}");
-    client.line(&format!("SET long {}", "x".repeat(1_300_000))).is_ok();
-    client.line("STRLEN long").is(1_300_000);
+    client.line(&format!("SET long {}", "x".repeat(1_000_000))).is_ok();
+    client.line("STRLEN long").is(1_000_000);
     client.line("DEL long").is(1);
     // Many at once, alone and in groups of all sizes, each of several clients.
     thread::scope(|scope| {
@@ -224,6 +226,73 @@ fn a_request_whose_connection_is_lost_is_done_once() {
     client.line("GET marked:count").is(&*count.to_string());
     client.line("DBSIZE").is(2);
     assert!(!front.output().contains("cannot tell what it has done"), "{}", front.output());
+}
+
+marked!(needs_tools: a_full_etcd_is_read_and_deleted_from_until_it_has_space_again);
+fn a_full_etcd_is_read_and_deleted_from_until_it_has_space_again() {
+    let Some(etcd) = Etcd::start_with("full", 1, &["--quota-backend-bytes", "8388608"]) else { return };
+    let metrics_port = free_port();
+    let front = front(&etcd.url(), &["--metrics-port", &metrics_port.to_string()]);
+    let is_well = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", metrics_port)).expect("it listens");
+        stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        answer.contains(" 200 OK")
+    };
+    let mut client = front.client();
+    for key in ["read", "deleted", "counted"] {
+        client.line(&format!("SET {key} 1")).is_ok();
+    }
+    client.line("LOCK ACQUIRE lock holder PX 600000").ignored();
+    let value = vec![b'v'; 1_000_000];
+    let mut big = 0;
+    let refused = loop {
+        assert!(big < 100, "it has room for all");
+        match client.cmd([b"SET", format!("big:{big}").as_bytes(), &value]).reply() {
+            Reply::Error(text) => break text,
+            _ => big += 1,
+        }
+    };
+    assert!(refused.starts_with("STOREDOWN ") && refused.contains("no space left"), "{refused}");
+    // Together, too: what is refused does not take the others with it.
+    thread::scope(|scope| {
+        for (line, reply) in [("GET read", Some("1")), ("INCR counted", None), ("SETNX new 1", None)] {
+            let mut client = front.client();
+            let refused = &refused;
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    let came = client.line(line).text();
+                    assert!(reply.map_or(came == *refused, |reply| came == reply), "{line}: {came}");
+                }
+            });
+        }
+    });
+    client.line("GET counted").is("1");
+    client.line("DEL deleted nosuch").is(1);
+    client.line("EXISTS read deleted new").is(1);
+    client.line("LOCK RELEASE lock holder").is(1);
+    client.line("MULTI").is_ok();
+    client.line("GET read").is_simple("QUEUED");
+    client.line("DEL big:0").is_simple("QUEUED");
+    client.line("EXEC").is(Reply::Array(vec!["1".into(), 1.into()]));
+    // It is tried out every second, and found to be full.
+    let trials = Instant::now() + Duration::from_millis(2_500);
+    while Instant::now() < trials {
+        assert!(!is_well());
+    }
+    // Deleted rows leave their space when their history goes.
+    (1..big).for_each(|number| client.line(&format!("DEL big:{number}")).is(1));
+    let header = etcd.call("kv/range", r#"{"key": "AA=="}"#);
+    let revision = header.split(r#""revision":""#).nth(1).and_then(|rest| rest.split('"').next());
+    let revision = revision.unwrap_or_else(|| panic!("no revision: {header}"));
+    for line in [&*format!("compact {revision} --physical"), "defrag", "alarm disarm"] {
+        etcd.shell(&format!("etcdctl --endpoints=http://host1:2379 {line}"));
+    }
+    eventually("it writes again", || client.line("INCR counted").reply() == Reply::Integer(2));
+    eventually("it is well", || is_well());
+    client.line("LOCK ACQUIRE lock other PX 600000").ignored();
+    client.line("DBSIZE").is(3);
 }
 
 marked!(needs_tools: an_etcd_that_cannot_be_used_is_told_in_the_log);
