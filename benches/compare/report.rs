@@ -7,7 +7,7 @@ use std::time::Duration;
 use keyfast::internals::progress::{self, Indicator, Progress, Unit, beside_bar};
 
 use crate::options::Part;
-use crate::results::{self, Results, Run};
+use crate::results::{self, Results, Run, show};
 use crate::server::Program;
 
 /// What one round has measured.
@@ -138,10 +138,6 @@ impl Row {
         let shown: Vec<String> = self.figures.iter().copied().map(show).collect();
         format!("| {} | {} | {} | {:.2} |", self.what, self.unit, shown.join(" | "), own / best)
     }
-}
-
-fn show(figure: f64) -> String {
-    if figure < 100.0 { format!("{figure:.2}") } else { format!("{figure:.0}") }
 }
 
 /// The middle one.

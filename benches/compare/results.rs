@@ -135,6 +135,11 @@ impl Results {
     }
 }
 
+/// A figure in a table.
+pub(crate) fn show(figure: f64) -> String {
+    if figure < 100.0 { format!("{figure:.2}") } else { format!("{figure:.0}") }
+}
+
 fn list<'a>(value: &'a Value, name: &str) -> Result<&'a [Value], String> {
     value[name].as_array().map(Vec::as_slice).ok_or_else(|| format!("{name} is no list"))
 }

@@ -463,3 +463,19 @@ fn a_summary_starts_with_what_the_command_does() {
         assert!(characters <= SUMMARY_CHARACTERS_MAX, "{name}: {characters} characters: {summary}");
     }
 }
+
+/// The fixtures for Python and Node: what they send to a server between two tests is in both.
+#[test]
+fn fixtures_of_both_languages_reset_a_server_by_the_same_commands() {
+    for list in ["RESET", "STATE"] {
+        let [python, node] = ["python/keyfast/_server.py", "npm/keyfast/server.js"].map(|file| {
+            let text = fs::read_to_string(root().join("src/packaging").join(file)).expect("a fixture");
+            let begins =
+                text.split_once(&format!("\n{list} = (")).or(text.split_once(&format!("const {list} = [")));
+            let words = begins.and_then(|(_, rest)| rest.split_once([')', ']'])).expect("a list").0;
+            words.split('"').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>()
+        });
+        assert!(!python.is_empty());
+        assert_eq!(python, node, "{list}");
+    }
+}

@@ -32,7 +32,7 @@ on_both! {
 
 /// Takes a free lock for a minute, and returns the number.
 #[track_caller]
-fn acquire(client: &mut Client, key: &str, token: &str) -> i64 {
+pub(super) fn acquire(client: &mut Client, key: &str, token: &str) -> i64 {
     client.cmd(["LOCK", "ACQUIRE", key, token, "PX", "60000"]).integer()
 }
 

@@ -3,9 +3,10 @@
 use std::thread;
 use std::time::UNIX_EPOCH;
 
+use super::lock::acquire;
 use super::{Cluster, Kind, pair};
 use crate::lock::server_ahead;
-use support::client::{Client, Reply, request};
+use support::client::{Reply, request};
 use support::folder::Folder;
 use support::server::Server;
 use support::store::postgres::Postgres;
@@ -14,11 +15,6 @@ on_both! {
     numbers_are_not_behind_the_clock_when_a_server_connects
     locks_of_one_transaction_have_numbers_of_their_own
     a_lock_that_moves_from_memory_to_a_store_and_back_gets_larger_numbers
-}
-
-#[track_caller]
-fn acquire(client: &mut Client, key: &str, token: &str) -> i64 {
-    client.cmd(["LOCK", "ACQUIRE", key, token, "PX", "60000"]).integer()
 }
 
 fn now_us() -> i64 {

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use super::charts::kept;
-use super::charts::results::{Results, Row};
+use super::charts::results::{Results, Row, show};
 use super::is_kept;
 
 /// One figure of each server: the part, the subject and the unit in the file of results.
@@ -127,10 +127,6 @@ fn figures(results: &Results, (part, subject, unit): Figure) -> &[f64] {
     let is_meant = |row: &&Row| row.part == part && row.subject == subject && row.unit == unit;
     let row = results.rows.iter().find(is_meant);
     &row.unwrap_or_else(|| panic!("no results of {part}: {subject}, {unit}")).figures
-}
-
-fn show(figure: f64) -> String {
-    if figure < 100.0 { format!("{figure:.2}") } else { format!("{figure:.0}") }
 }
 
 /// A server's name with the first two numbers of its version, as `Redis 8.6`; of Keyfast only the name.
