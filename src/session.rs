@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::acl::{User, Users};
-use crate::clients::{Client, LongRequest, Profile, State, Waiting};
+use crate::clients::{Client, LongRequest, LongRequests, Profile, State, Waiting};
 use crate::config::ClientClass;
 use crate::faults::Delay;
-use crate::keyspace::{Own, Waiter, Watching};
+use crate::keyspace::{Missed, Own, Waiter, Watching, missing_bytes};
 use crate::persistence::Wanted;
 use crate::pubsub::{KINDS, Subscriptions};
 use crate::remote::row::{Key, KeyMap, Row};
@@ -204,6 +204,8 @@ pub enum Wait {
     Blocked,
     /// Until a thread for long requests is free. Then the command is executed there.
     Long,
+    /// Until a thread for long requests has copied long strings into the reply. The command was executed.
+    Reply,
     /// Until other clients have had their turns: the command was a long one.
     Turn,
     /// For good: it was asked to leave at once, and the command is not executed.
@@ -417,6 +419,33 @@ impl Session {
             let calls = statistics.add_tally(&mut called.tally, std::mem::take(&mut called.took));
             self.client.traffic.commands.add(calls);
         }
+    }
+
+    /// Lets the copying of long strings into the last reply wait for a thread for long requests.
+    #[cold]
+    pub fn complete_reply_later(&mut self, all: &Arc<LongRequests>, missed: Vec<Missed>) {
+        self.long = Some(Box::new(all.admit_rest(&self.client, missed)));
+        self.wait = Some(Wait::Reply);
+    }
+
+    /// Forgets what is missing in the last reply, which is not sent.
+    #[cold]
+    pub fn drop_reply(&mut self) {
+        if self.wait.take_if(|wait| *wait == Wait::Reply).is_some() {
+            self.long = None;
+        }
+    }
+
+    /// Notes that so many bytes were put in front of the last reply.
+    pub fn shift_reply(&mut self, bytes: usize) {
+        let missed = self.long.iter_mut().flat_map(|long| long.missed.iter_mut());
+        missed.for_each(|missed| missed.shift(bytes));
+    }
+
+    /// How many bytes of long strings are missing in the last reply.
+    #[inline]
+    pub fn missing_bytes(&self) -> usize {
+        self.long.as_ref().map_or(0, |long| missing_bytes(&long.missed))
     }
 
     /// Whether nothing more may be executed: the client was asked to leave at once.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::Client;
+use crate::keyspace::{Missed, complete, missing_bytes};
 
 /// The long requests of all clients.
 #[derive(Debug, Default)]
@@ -53,6 +54,10 @@ pub struct LongRequest {
     pub socket: Option<OwnedFd>,
     /// Whether it ended before its reply was complete, since its client has gone.
     pub was_cancelled: bool,
+    /// Whether it is executed even if its client has gone meanwhile: others shall see what it changes.
+    pub outlives_client: bool,
+    /// Long strings that are missing in its reply. If there are any, the request was executed.
+    pub missed: Vec<Missed>,
 }
 
 /// A long request waits or runs. Counts it.
@@ -83,9 +88,21 @@ impl LongRequests {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(TooMuch);
         }
+        Ok(self.wait(client, bytes, Vec::new()))
+    }
+
+    /// Counts a request that was executed, and whose reply lacks these long strings.
+    pub fn admit_rest(self: &Arc<Self>, client: &Arc<Client>, missed: Vec<Missed>) -> LongRequest {
+        let bytes = missing_bytes(&missed);
+        self.reply_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.wait(client, bytes, missed)
+    }
+
+    fn wait(self: &Arc<Self>, client: &Arc<Client>, bytes: usize, missed: Vec<Missed>) -> LongRequest {
         client.footprint.set_reserved(bytes);
         let permit = Permit { all: Arc::clone(self), client: Arc::clone(client), bytes };
-        Ok(LongRequest { permit, stage: Stage::waiting(self), socket: None, was_cancelled: false })
+        let stage = Stage::waiting(self);
+        LongRequest { permit, stage, socket: None, was_cancelled: false, outlives_client: false, missed }
     }
 
     /// Whether none waits or runs.
@@ -106,6 +123,11 @@ impl LongRequests {
 }
 
 impl LongRequest {
+    /// Copies the long strings into the reply in `out` that are missing there.
+    pub fn complete(&mut self, out: &mut Vec<u8>) {
+        complete(out, std::mem::take(&mut self.missed));
+    }
+
     /// Notes that it has got a thread.
     pub fn note_thread(&mut self) {
         self.stage = Stage::running(&self.permit.all);

@@ -9,6 +9,7 @@ use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 use crate::session::Session;
 
+use super::costs;
 use super::error::Error;
 use super::facts::{Argument, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
@@ -20,6 +21,7 @@ const SUBCOMMAND: Command = Command {
     group: Group::CLUSTER,
     since: "3.0.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     run: Run::Session(disabled),
     ..Command::DEFAULTS
 };

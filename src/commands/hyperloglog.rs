@@ -15,6 +15,7 @@ use crate::types::strings::Text;
 use crate::values::Encoding;
 
 use super::args::is_word;
+use super::costs;
 use super::error::Error;
 use super::facts::{
     Argument, ArgumentKind, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
@@ -47,7 +48,7 @@ const PFADD: Command = Command {
     summary: "Adds elements to a HyperLogLog, creating it if it is absent.",
     since: "2.8.9",
     complexity: "O(1) to add every element.",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("element").optional().multiple()],
     example: &[
         ("PFADD visitors ann bob eve", "(integer) 1"),
@@ -145,6 +146,7 @@ const PFCOUNT: Command = Command {
     summary: "Returns the approximate number of distinct elements in one or several HyperLogLogs together.",
     since: "2.8.9",
     complexity: "O(1) with a very small average constant time when called with a single key. O(N) with N being the number of keys, and much bigger constant times, when called with multiple keys.",
+    cost: costs::ARGUMENTS,
     may_replicate: true,
     arguments: &[Argument::KEY.multiple()],
     example: &[
@@ -199,6 +201,7 @@ const PFMERGE: Command = Command {
     summary: "Merges several HyperLogLogs into a destination key.",
     since: "2.8.9",
     complexity: "O(N) to merge N HyperLogLogs, but with high constant times.",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::new("destkey", ArgumentKind::Key),
         Argument::new("sourcekey", ArgumentKind::Key).optional().of_spec(1).multiple(),
@@ -234,6 +237,7 @@ const PFDEBUG: Command = Command {
     summary: "Inspects the internals of a HyperLogLog, or converts it to the dense encoding.",
     since: "2.8.9",
     complexity: "N/A",
+    cost: costs::ARGUMENTS,
     is_system: true,
     arguments: &[Argument::string("subcommand"), Argument::KEY],
     example: &[
@@ -313,6 +317,7 @@ const PFSELFTEST: Command = Command {
     summary: "Checks that both HyperLogLog encodings count alike and accurately.",
     since: "2.8.9",
     complexity: "N/A",
+    cost: costs::ARGUMENTS,
     is_system: true,
     example: &[("PFSELFTEST", "OK")],
     run: Run::Session(pfselftest),

@@ -6,12 +6,12 @@
 //! serve the handlers, and [`execution`] is the one way in which all of them are run.
 
 pub(crate) mod args;
+mod costs;
 pub(crate) mod error;
 pub(crate) mod execution;
 pub(crate) mod facts;
 mod fingerprint;
 pub(crate) mod random_and_scan;
-mod reads_much;
 pub(crate) mod unsupported;
 
 pub(crate) mod admin;

@@ -2,7 +2,7 @@
 
 use std::iter::once;
 
-use super::reads_much;
+use super::costs;
 use crate::glob::{REGISTERED_BYTES_MAX, TooLong};
 use crate::instance::Instance;
 use crate::pubsub::ChannelKind;
@@ -23,6 +23,7 @@ const CHANNEL: Command = Command {
     flags: Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::PUBSUB,
     group: Group::PUBSUB,
+    cost: costs::ARGUMENTS,
     ..Command::DEFAULTS
 };
 
@@ -256,6 +257,7 @@ const PUBSUB: Command = Command {
     summary: "Inspects channels and subscriptions.",
     since: "2.8.0",
     complexity: "Depends on subcommand.",
+    cost: costs::ARGUMENTS,
     subcommands: &[
         PUBSUB_CHANNELS,
         PUBSUB_HELP,
@@ -274,7 +276,7 @@ const PUBSUB_CHANNELS: Command = Command {
     summary: "Lists the channels that have subscribers, optionally only names that match a pattern.",
     since: "2.8.0",
     complexity: "O(N) where N is the number of active channels, and assuming constant time pattern matching (relatively short channels and patterns)",
-    reads_much: Some(reads_much::all),
+    cost: costs::ALL,
     arguments: &[Argument::pattern("pattern").optional()],
     example: &[("PUBSUB CHANNELS", "[]")],
     run: Run::Server(channels),

@@ -7,6 +7,7 @@ use crate::keyspace::Grouping;
 use crate::resp::{Reply, Request};
 use crate::session::{Queue, Session};
 
+use super::costs;
 use super::error::Error;
 use super::execution::run::call;
 use super::facts::lookup::{Registered, queued_command};
@@ -18,8 +19,12 @@ use super::facts::{
 pub(super) const COMMANDS: &[Command] = &[DISCARD, EXEC, MULTI, UNWATCH, WATCH];
 
 /// The facts that most commands of this file share.
-const TRANSACTION: Command =
-    Command { categories: Categories::TRANSACTION, group: Group::TRANSACTIONS, ..Command::DEFAULTS };
+const TRANSACTION: Command = Command {
+    categories: Categories::TRANSACTION,
+    group: Group::TRANSACTIONS,
+    cost: costs::ARGUMENTS,
+    ..Command::DEFAULTS
+};
 
 const MULTI: Command = Command {
     name: "multi",

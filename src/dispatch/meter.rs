@@ -1,6 +1,6 @@
 //! Measures what a batch of requests does, for INFO, SLOWLOG, LATENCY and HOTKEYS.
 //!
-//! Brief commands ([`is_brief`]) are only tallied, and share the time that a run of them takes. All others
+//! Brief requests ([`Costs::is_brief`](crate::commands::facts::Costs::is_brief)) are only tallied, and share the time that a run of them takes. All others
 //! are timed one by one. Without pipelining, a run is one command, and its time is exact. The commands that
 //! scripts call are counted with the batch, too: at its end, or before a command reads the counts.
 
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use crate::clients::Paused;
 use crate::commands::execution::origin::Origin;
-use crate::commands::execution::traces::{Measures, SMALL_BYTES_MAX, charge, is_brief, is_thorough};
-use crate::commands::facts::Scope;
+use crate::commands::execution::traces::{Measures, charge, is_thorough};
 use crate::commands::facts::lookup::Registered;
+use crate::commands::facts::{SMALL_BYTES_MAX, Scope};
 use crate::instance::Instance;
 use crate::resp::Request;
 use crate::session::{Session, Wait};
@@ -108,7 +108,7 @@ impl Meter<'_> {
         request: Request<'_>,
     ) -> bool {
         // The time that it takes to free keys is not shared.
-        let is_tallied = self.is_tallying && !self.is_short() && is_brief(registered, &request);
+        let is_tallied = self.is_tallying && !self.is_short() && registered.command.cost.is_brief(&request);
         if !is_tallied {
             self.count_tallied(session);
             session.began = self.mark;

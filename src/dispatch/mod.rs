@@ -7,6 +7,9 @@
 
 pub(crate) mod meter;
 
+#[cfg(all(test, not(feature = "shuttle")))]
+mod hold_times;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,19 +17,19 @@ use crate::clients::Paused;
 use crate::commands::Command;
 use crate::commands::error::Error;
 use crate::commands::execution::admission::{admit, busy, does_any};
-use crate::commands::execution::load::Load;
+use crate::commands::execution::cost::{cost_before, cost_of};
 use crate::commands::execution::origin::Origin;
 use crate::commands::execution::permission::may_run;
 use crate::commands::execution::placing::{Home, place};
 use crate::commands::execution::run::{conclude, deliver_effects, run, run_without_keys};
-use crate::commands::execution::traces::{error_bytes, is_small, show};
+use crate::commands::execution::traces::{error_bytes, show};
 use crate::commands::execution::tracking::answered;
 use crate::commands::facts::lookup::{Finder, Plain, PlainRun, Registered, find, resolve};
-use crate::commands::facts::{Result, Run, Scope, Taken};
+use crate::commands::facts::{Cost, Result, Run, Scope, Taken, is_small};
 use crate::commands::testing::faults::{Fate, strike};
 use crate::commands::transactions::{ended, queue, refused};
 use crate::engine::all_keys;
-use crate::engine::memory::{LONG_COPY_BYTES, NotBegun, Unfinished, begin_transaction};
+use crate::engine::memory::{NotBegun, Unfinished, begin_transaction};
 use crate::engine::remote::{self, NotAnswered};
 use crate::engine::unlocked_reads::{Copies, Patience, TookLong};
 use crate::instance::Instance;
@@ -130,8 +133,10 @@ pub fn execute(
     meter: &mut Meter<'_>,
     out: &mut Vec<u8>,
 ) -> bool {
-    if execute_plain(instance, session, request, plan, meter, out) {
-        return true;
+    match execute_plain(instance, session, request, plan, meter, out) {
+        ShortCut::Done => return true,
+        ShortCut::Waits => return false,
+        ShortCut::NotTaken => {}
     }
     execute_any(instance, session, *request, plan, meter, out);
     if !session.ahead.is_empty() && session.wait.is_none() {
@@ -143,9 +148,20 @@ pub fn execute(
     !session.is_closing && session.wait.is_none()
 }
 
+/// What became of a request on the short cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ShortCut {
+    /// It was executed.
+    Done,
+    /// It was executed. Its client waits for the rest of the reply.
+    Waits,
+    /// Nothing has happened yet.
+    NotTaken,
+}
+
 /// Executes what nearly every request is: a brief command on one key, while neither the client nor the server
-/// is in a special state. Returns false for every other request, and for one that may have to be refused;
-/// then nothing has happened yet. It does what [`execute_any`] does for such a request, and no more.
+/// is in a special state. It does not take any other request, nor one that may have to be refused. It does
+/// what [`execute_any`] does for such a request, and no more.
 #[inline(always)]
 fn execute_plain(
     instance: &Instance,
@@ -154,23 +170,23 @@ fn execute_plain(
     plan: &Plan,
     meter: &mut Meter<'_>,
     out: &mut Vec<u8>,
-) -> bool {
-    let (Some(registered), Some(spot)) = (plan.command, plan.spot) else { return false };
-    let Some(plain) = &registered.plain else { return false };
+) -> ShortCut {
+    let (Some(registered), Some(spot)) = (plan.command, plan.spot) else { return ShortCut::NotTaken };
+    let Some(plain) = &registered.plain else { return ShortCut::NotTaken };
     if !meter.is_plain() || !plain.arguments.contains(&request.len()) || !is_small(request) {
-        return false;
+        return ShortCut::NotTaken;
     }
     let key = request.at(plain.key);
     if !session.user.is_unrestricted() && !may_run(session, registered, *request, key) {
-        return false;
+        return ShortCut::NotTaken;
     }
     let mark = out.len();
     let mut unfinished = None;
     let result = {
         let begun = instance.keyspace.begin_at(session.database, key, spot);
-        let Ok(mut tx) = begun else { return false };
+        let Ok(mut tx) = begun else { return ShortCut::NotTaken };
         if session.client.must_leave() {
-            return false;
+            return ShortCut::NotTaken;
         }
         session.last_command = registered.command.name;
         let reply = Reply::new(out, session.protocol);
@@ -184,14 +200,14 @@ fn execute_plain(
             },
             PlainRun::Fill(handler) => {
                 if tx.may_serve() && !tx.hold_targets_if_free(key, request.len()) {
-                    return false;
+                    return ShortCut::NotTaken;
                 }
                 handler(&mut tx, *request, reply)
             }
-            PlainRun::ChangePart { handler, is_brief } => {
+            PlainRun::ChangePart(handler, costs) => {
                 let shared = tx.long_text_shared(key);
-                if shared == Some(true) || !is_brief(request, shared.is_some()) {
-                    return false;
+                if shared == Some(true) || !costs.is_brief_part(request, shared.is_some()) {
+                    return ShortCut::NotTaken;
                 }
                 handler(&mut tx, *request, reply)
             }
@@ -204,6 +220,11 @@ fn execute_plain(
     };
     if let Some(unfinished) = unfinished {
         unfinished.finish(instance, session, out);
+        if session.wait.is_some() {
+            let reply_bytes = out.len() - mark + session.missing_bytes();
+            meter.end_plain(registered, session, request, reply_bytes);
+            return ShortCut::Waits;
+        }
     }
     meter.end_plain(registered, session, request, out.len() - mark);
     if let Err(error) = result {
@@ -211,7 +232,7 @@ fn execute_plain(
         instance.statistics.errors.count(error.as_bytes());
         conclude(session, Err(error), out, mark);
     }
-    true
+    ShortCut::Done
 }
 
 /// Executes any request, with everything that may have to happen before and after it.
@@ -267,7 +288,7 @@ fn execute_any(
                 Err(wait) => return postpone(session, wait, is_heard),
             };
             let reply_bytes = match &result {
-                Ok(()) => out.len() - mark,
+                Ok(()) => out.len() - mark + session.missing_bytes(),
                 Err(error) => error_bytes(error.as_bytes()),
             };
             if is_tallied {
@@ -296,6 +317,7 @@ fn execute_any(
     conclude(session, result, out, mark);
     if !is_plain {
         if !is_heard {
+            session.drop_reply();
             out.truncate(mark);
         }
         deliver_mail(session, out, mark, subscriptions);
@@ -350,11 +372,9 @@ fn run_in_memory(
     spot: Option<KeyLocation>,
     out: &mut Vec<u8>,
 ) -> std::result::Result<Result<()>, Wait> {
-    if session.long.is_none() && Load::of_request(command, request).is_long() {
-        return wait_for_thread(instance, session, command, Load::of_request(command, request));
-    }
-    if brings_much(session, command, request) {
-        instance.hand_over();
+    let cost = cost_before(session, command, request);
+    if cost.is_long() && session.long.is_none() {
+        return wait_for_thread(instance, session, command, cost);
     }
     let reply = Reply::new(out, session.protocol);
     if let Some(result) = run_without_keys(command, instance, session, request, reply) {
@@ -372,19 +392,18 @@ fn run_in_memory(
         if session.must_leave() {
             return Err(Wait::Leaving);
         }
+        let cost = cost_of(session, command, &begun.tx, request);
         let mut patience = Patience::Client;
-        let load = match session.long {
-            Some(_) => Load::default(),
-            None => Load::of(session, command, &begun.tx, request),
-        };
-        if load.is_long() {
-            if !load.may_be_tried {
+        if cost.is_long() && session.long.is_none() {
+            if !cost.may_be_tried() {
                 drop(begun);
-                return wait_for_thread(instance, session, command, load);
+                return wait_for_thread(instance, session, command, cost);
             }
             patience = Patience::Moment;
         }
-        if let Err(why) = begun.copy_shared(instance, session, command, request, spot) {
+        if cost.copies_shared
+            && let Err(why) = begun.copy_shared(instance, session, command, request, spot)
+        {
             return refuse(why);
         }
         if let Err(why) = begun.hold_targets(session, command, request) {
@@ -392,8 +411,7 @@ fn run_in_memory(
         }
         let mark = out.len();
         let reply = Reply::new(out, session.protocol);
-        let is_long = session.long.is_some() || patience == Patience::Moment;
-        let result = match Copies::of(instance, command, &begun.tx, request, is_long) {
+        let result = match Copies::of(instance, command, &begun.tx, request, &cost) {
             Some(copies) => {
                 let how = (command, patience);
                 copies.run_unlocked(how, instance, session, &mut begun.tx, request, reply)
@@ -404,7 +422,7 @@ fn run_in_memory(
         let Ok(result) = result.map(|result| result.map(|_sent| ())) else {
             drop(begun);
             out.truncate(mark);
-            return wait_for_thread(instance, session, command, load);
+            return wait_for_thread(instance, session, command, cost);
         };
         if session.outbox.is_some() {
             instance.follow_collected(session, request);
@@ -429,13 +447,6 @@ fn run_in_memory(
     Ok(result)
 }
 
-/// Whether the arguments of a request take long to copy.
-fn brings_much(session: &Session, command: &Command, request: Request<'_>) -> bool {
-    let is_queue = command.scope == Scope::Queue;
-    let queued_bytes = session.queue.as_ref().filter(|_| is_queue).map_or(0, |queue| queue.bytes);
-    request.bytes().max(queued_bytes) >= LONG_COPY_BYTES
-}
-
 /// Lets a request that takes long wait for a thread for such requests. Returns its error if the replies of
 /// others take too much memory already.
 #[cold]
@@ -443,13 +454,15 @@ fn wait_for_thread(
     instance: &Instance,
     session: &mut Session,
     command: &Command,
-    load: Load,
+    cost: Cost,
 ) -> std::result::Result<Result<()>, Wait> {
     let bytes_max = instance.long_replies_bytes_max();
     let admitted =
-        instance.long_requests.admit(&session.client, load.reply_bytes, load.is_repeated, bytes_max);
+        instance.long_requests.admit(&session.client, cost.reply_bytes, cost.is_repeated, bytes_max);
     match admitted {
-        Ok(long) => {
+        Ok(mut long) => {
+            let may_write = command.replicates() || command.scope == Scope::Queue;
+            long.outlives_client = may_write && !cost.only_reads;
             session.long = Some(Box::new(long));
             Err(Wait::Long)
         }
@@ -482,9 +495,9 @@ fn run_everywhere(
     request: Request<'_>,
     out: &mut Vec<u8>,
 ) -> std::result::Result<Result<()>, Wait> {
-    let load = Load::of_request(command, request);
-    if session.long.is_none() && load.is_long() {
-        return wait_for_thread(instance, session, command, load);
+    let cost = cost_before(session, command, request);
+    if cost.is_long() && session.long.is_none() {
+        return wait_for_thread(instance, session, command, cost);
     }
     let in_memory = |session: &mut Session, out: &mut Vec<u8>| {
         let ran = run_in_memory(instance, session, command, request, None, out);
@@ -611,13 +624,16 @@ fn fate(
 /// changed, and messages of a channel that it has just subscribed to, which it shows by more than the
 /// `subscriptions` it had.
 #[cold]
-fn deliver_mail(session: &Session, out: &mut Vec<u8>, mark: usize, subscriptions: usize) {
-    let client = &session.client;
+fn deliver_mail(session: &mut Session, out: &mut Vec<u8>, mark: usize, subscriptions: usize) {
+    let client = Arc::clone(&session.client);
     if client.has_mail() {
         let has_read = session.tracking.as_ref().is_some_and(|tracks| tracks.has_read);
         let is_answered_first = has_read || session.subscriptions.total() > subscriptions;
         let reply = if is_answered_first { Vec::new() } else { out.split_off(mark) };
         client.take_mail(false).move_to(out);
+        if !reply.is_empty() {
+            session.shift_reply(out.len() - mark);
+        }
         out.extend_from_slice(&reply);
         out.extend_from_slice(&client.take_mail_after_reply());
     }
@@ -629,6 +645,7 @@ mod tests {
 
     use super::*;
     use crate::clients::{Address, Leaving, Registration};
+    use crate::commands::facts::LONG_COPY_BYTES;
     use crate::commands::facts::lookup::{find, own_names};
     use crate::commands::known;
     use crate::config::Config;
@@ -637,7 +654,7 @@ mod tests {
     use crate::resp::OwnedRequest;
 
     /// A server without sockets, and one client of it.
-    fn server() -> (Instance, Session, Registration) {
+    pub(super) fn server() -> (Instance, Session, Registration) {
         let instance = Instance::new(Config::new(), 1, known(&[]), Hooks::default());
         let (session, registration) = client(&instance);
         (instance, session, registration)
@@ -796,6 +813,23 @@ mod tests {
         let request = OwnedRequest::of_line(b"EXEC").expect("a line");
         instance.deliver(&mut session, request.request().expect("a request"));
         assert_eq!(mail(&listener), "");
+    }
+
+    #[test]
+    fn messages_come_whole_before_a_reply_that_is_completed_later() {
+        let (instance, mut session, _registration) = server();
+        let (mut other, _others) = client(&instance);
+        let (bytes, hello) = (LONG_COPY_BYTES, "HELLO 3");
+        say(&instance, &mut session, &[hello, "SUBSCRIBE c", &format!("SETRANGE text {} x", bytes - 1)]);
+        say(&instance, &mut other, &["PUBLISH c message"]);
+        let reply = say(&instance, &mut session, &["GET text"]);
+        assert_eq!(session.wait.take(), Some(Wait::Reply));
+        let mut whole = reply.into_bytes();
+        session.long.take().expect("it waits for a thread").complete(&mut whole);
+        let message = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$7\r\nmessage\r\n";
+        let head = format!("${bytes}\r\n");
+        assert!(whole.starts_with(&[message, head.as_bytes()].concat()) && whole.ends_with(b"\0x\r\n"));
+        assert_eq!(whole.len(), message.len() + head.len() + bytes + "\r\n".len());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::commands::Command;
 use crate::commands::facts::lookup::queued;
-use crate::commands::facts::{Flags, Group, KeyFlags, Scope};
+use crate::commands::facts::{KeyFlags, LONG_COPY_BYTES, Prepares, Scope, Traits};
 use crate::instance::Instance;
 use crate::keyspace::{
     Garbage, Hold, KeyLocation, Keyspace, Missed, NotNow, Prepared, Served, Shared, Transaction, complete,
@@ -12,7 +12,7 @@ use crate::keyspace::{
 };
 use crate::resp::Request;
 use crate::scripting::{NotYet, Turn};
-use crate::session::{Contention, Session};
+use crate::session::{Contention, Replies, Session};
 use crate::values::LONG_TEXT_BYTES;
 
 /// How often shared strings are copied without a lock before a command. Another client that changes them
@@ -21,8 +21,6 @@ const COPYING_TRIES_MAX: usize = 8;
 /// A transaction has fewer of its values made before it begins: a compressed payload may become a value of
 /// fifty times its size, and memory is checked before each command only.
 const VALUES_PREPARED_MAX: usize = 16;
-/// Copying this many bytes takes some milliseconds: other threads serve the clients of this one meanwhile.
-pub(crate) const LONG_COPY_BYTES: usize = 16 << 20;
 
 /// A transaction that was begun, and what its command needs besides.
 #[derive(Debug)]
@@ -95,31 +93,15 @@ pub(crate) fn begin_transaction<'a>(
 }
 
 impl<'a> Begun<'a> {
-    /// Copies the long strings that the command may change in part and that others share, while no other
-    /// client waits for them. Called before the command runs.
+    /// Copies the long strings that the command may change in part and that others share
+    /// ([`Cost::copies_shared`](crate::commands::facts::Cost)), while no other client waits for them. Called
+    /// before the command runs.
     ///
     /// # Errors
     ///
     /// [`NotBegun`]
-    #[inline(always)]
-    pub(crate) fn copy_shared(
-        &mut self,
-        instance: &'a Instance,
-        session: &Session,
-        command: &Command,
-        request: Request<'a>,
-        spot: Option<KeyLocation>,
-    ) -> Result<(), NotBegun> {
-        let may_share = match command.scope {
-            Scope::Queue => session.queue.as_ref().is_some_and(|queue| !queue.is_broken),
-            _ if !command.changes_part => false,
-            _ => command.only_key_in(request).is_some_and(|key| self.tx.shares_text(key)),
-        };
-        if may_share { self.copy_any_shared(instance, session, command, request, spot) } else { Ok(()) }
-    }
-
     #[cold]
-    fn copy_any_shared(
+    pub(crate) fn copy_shared(
         &mut self,
         instance: &'a Instance,
         session: &Session,
@@ -131,18 +113,15 @@ impl<'a> Begun<'a> {
             let shared = match &session.queue {
                 Some(queue) if command.scope == Scope::Queue => {
                     let keys =
-                        queued(queue).filter_map(|(queued, request)| key_changed(queued.command, request));
+                        queued(queue).filter_map(|(queued, request)| queued.command.key_changed_in(request));
                     self.tx.shared_texts(keys)
                 }
-                _ => self.tx.shared_texts(key_changed(command, request).into_iter()),
+                _ => self.tx.shared_texts(command.key_changed_in(request).into_iter()),
             };
             if shared.is_empty() {
                 break;
             }
             self.tx.let_go();
-            if shared.iter().map(Shared::bytes).sum::<usize>() >= LONG_COPY_BYTES {
-                instance.hand_over();
-            }
             let copied = shared.into_iter().map(Shared::copied).collect();
             self.tx.hold_again(lock(instance, session, command, request, spot)?);
             self.tx.replace_shared(copied);
@@ -208,7 +187,7 @@ pub(crate) struct Ended {
 
 impl Ended {
     /// Finishes the request. Its reply is the last one in `out`.
-    pub(crate) fn finish(self, instance: &Instance, session: &Session, out: &mut Vec<u8>) {
+    pub(crate) fn finish(self, instance: &Instance, session: &mut Session, out: &mut Vec<u8>) {
         if let Some(unfinished) = self.unfinished {
             unfinished.finish(instance, session, out);
         }
@@ -239,17 +218,22 @@ impl Unfinished {
     }
 
     /// Does the work, for a caller that holds no lock: delivers the replies of the clients that were served,
-    /// frees the garbage, and completes the last reply in `out`.
+    /// frees the garbage, and completes the last reply in `out`. If that takes long, another thread does it,
+    /// for which the client waits.
     #[cold]
-    pub(crate) fn finish(self, instance: &Instance, session: &Session, out: &mut Vec<u8>) {
+    pub(crate) fn finish(self, instance: &Instance, session: &mut Session, out: &mut Vec<u8>) {
         self.served.into_iter().for_each(|served| served.deliver(session.logged.end));
         if let Some(garbage) = self.garbage {
             instance.free(garbage);
         }
-        if missing_bytes(&self.missed) >= LONG_COPY_BYTES {
-            instance.hand_over();
+        let takes_long = missing_bytes(&self.missed) >= LONG_COPY_BYTES;
+        if session.replies != Replies::On {
+            // It is not sent.
+        } else if takes_long && session.long.is_none() && session.wait.is_none() {
+            session.complete_reply_later(&instance.long_requests, self.missed);
+        } else {
+            complete(out, self.missed);
         }
-        complete(out, self.missed);
     }
 }
 
@@ -261,7 +245,7 @@ fn prepare(keyspace: &Keyspace, session: &Session, command: &Command, request: R
         Some(queue) if command.scope == Scope::Queue => {
             let mut values_left = VALUES_PREPARED_MAX;
             let each = queued(queue).filter(|(queued, _)| {
-                let is_value = queued.command.prepares.is_some();
+                let is_value = matches!(queued.command.prepares, Prepares::Values(_));
                 values_left -= usize::from(is_value && values_left > 0);
                 !is_value || values_left > 0
             });
@@ -273,21 +257,12 @@ fn prepare(keyspace: &Keyspace, session: &Session, command: &Command, request: R
 
 #[inline]
 fn prepare_one(keyspace: &Keyspace, command: &Command, request: Request<'_>) -> Vec<Prepared> {
-    let writes_strings = command.group == Group::STRING && command.flags.contains(Flags::DENYOOM);
     match command.prepares {
-        None if writes_strings && request.bytes() >= LONG_TEXT_BYTES => Prepared::of(request).collect(),
-        None => Vec::new(),
-        Some(prepares) => prepares(request, keyspace),
+        Prepares::Nothing => Vec::new(),
+        Prepares::Texts if request.bytes() < LONG_TEXT_BYTES => Vec::new(),
+        Prepares::Texts => Prepared::of(request).collect(),
+        Prepares::Values(read) => read(request, keyspace),
     }
-}
-
-/// The key of the string of which a request may change a part.
-fn key_changed<'a>(command: &Command, request: Request<'a>) -> Option<&'a [u8]> {
-    if !command.changes_part {
-        return None;
-    }
-    let (key, flags) = command.keys_of(request).next()?;
-    (!flags.contains(KeyFlags::RO)).then_some(key)
 }
 
 /// The keys that a request may fill.
@@ -301,8 +276,7 @@ fn keys_filled<'a>(
 
 /// How many elements a request may bring at most to the lists of its keys.
 fn elements_max(command: &Command, request: Request<'_>) -> usize {
-    let brings_its_arguments = command.group == Group::LIST && command.only_key().is_some();
-    if brings_its_arguments { request.len() } else { usize::MAX }
+    if command.traits.contains(Traits::BRINGS_ARGUMENTS) { request.len() } else { usize::MAX }
 }
 
 /// The turn to run scripts, where the command needs it.

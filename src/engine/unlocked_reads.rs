@@ -16,7 +16,7 @@ use crate::commands::Command;
 use crate::commands::error::Error;
 use crate::commands::execution::run::handle;
 use crate::commands::execution::tracking::remember;
-use crate::commands::facts::Result;
+use crate::commands::facts::{Cost, Result};
 use crate::instance::{Doer, Instance, Scratch};
 use crate::keyspace::{KeyspaceCounters, Transaction};
 use crate::platform::sockets::has_hung_up;
@@ -44,22 +44,18 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    /// Copies what a request reads, if it reads much of a large value, or of a small one many times
-    /// (`is_long`). If something has expired, the request shall free it, so it runs on the keyspace itself.
+    /// Copies what a request reads, if it reads much of a large value, or of a small one many times. If
+    /// something has expired, the request shall free it, so it runs on the keyspace itself.
     #[inline(always)]
     pub(crate) fn of(
         instance: &Instance,
         command: &Command,
         tx: &Transaction<'_>,
         request: Request<'_>,
-        is_long: bool,
+        cost: &Cost,
     ) -> Option<Copies> {
-        let reads_much = command.reads_much?;
-        if reads_much(request, Some(tx)).is_much_read() {
-            Copies::of_large(instance, command, tx, request, is_long)
-        } else {
-            None
-        }
+        let reads_much = cost.only_reads && (cost.bytes >= LONG_TEXT_BYTES as u64 || cost.is_long());
+        if reads_much { Copies::of_large(instance, command, tx, request) } else { None }
     }
 
     #[inline(never)]
@@ -68,17 +64,11 @@ impl Copies {
         command: &Command,
         tx: &Transaction<'_>,
         request: Request<'_>,
-        is_long: bool,
     ) -> Option<Copies> {
-        let keys = command.keys_of(request).map(|(key, _)| key);
-        let bytes: usize = keys.clone().map(|key| tx.large_bytes(key)).sum();
-        if (bytes < LONG_TEXT_BYTES && !is_long)
-            || command.keys.is_empty()
-            || command.leaves_keys_unnamed(request)
-            || tx.has_seen_expired()
-        {
+        if command.keys.is_empty() || command.leaves_keys_unnamed(request) || tx.has_seen_expired() {
             return None;
         }
+        let keys = command.keys_of(request).map(|(key, _)| key);
         let scratch = instance.scratches.take(instance, tx.now_ms());
         scratch.keyspace.set_compresses_dumps(instance.keyspace.compresses_dumps());
         let mut copies = scratch.keyspace.begin_alone(tx.database());
@@ -166,7 +156,7 @@ mod tests {
 
     use super::*;
     use crate::clients::Address;
-    use crate::commands::facts::{Amount, Context, KeyFlags, KeySpec, Run};
+    use crate::commands::facts::{Context, Costs, KeyFlags, KeySpec, Run};
     use crate::commands::known;
     use crate::config::Config;
     use crate::engine::memory::begin_transaction;
@@ -179,7 +169,7 @@ mod tests {
     const LOOK: &Command = &Command {
         name: "look",
         keys: &[KeySpec::first(KeyFlags::RO)],
-        reads_much: Some(|_, _| Amount::ALL),
+        cost: Costs::of(|estimate| estimate.reading(u64::MAX)),
         run: Run::Server(look),
         ..Command::DEFAULTS
     };
@@ -206,12 +196,16 @@ mod tests {
         put(LONG_TEXT_BYTES - 1);
         let begun =
             begin_transaction(&instance, &mut session, LOOK, request, None).expect("nothing is in its way");
-        assert!(Copies::of(&instance, LOOK, &begun.tx, request, false).is_none());
+        let copies = |tx: &Transaction<'_>| {
+            let cost = LOOK.cost_on(tx, request);
+            Copies::of(&instance, LOOK, tx, request, &cost)
+        };
+        assert!(copies(&begun.tx).is_none());
         drop(begun);
         put(LONG_TEXT_BYTES);
         let mut begun =
             begin_transaction(&instance, &mut session, LOOK, request, None).expect("nothing is in its way");
-        let copies = Copies::of(&instance, LOOK, &begun.tx, request, false).expect("the value is large");
+        let copies = copies(&begun.tx).expect("the value is large");
         let mut out = Vec::new();
         let reply = Reply::new(&mut out, session.protocol);
         let how = (LOOK, Patience::Client);

@@ -4,6 +4,14 @@
 //! Linux shows it in a file of each thread, macOS by a call with the thread's port. Elsewhere there is no
 //! clock, and the watchdog takes a busy thread for one that computes.
 
+/// For how long the calling thread has computed, for unit tests of the locks.
+#[cfg(test)]
+pub(crate) fn processor_time() -> std::time::Duration {
+    use nix::time::{ClockId, clock_gettime};
+
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("each thread has this clock").into()
+}
+
 #[cfg(target_os = "linux")]
 pub(crate) use linux::ThreadClock;
 #[cfg(target_os = "macos")]

@@ -51,6 +51,8 @@ pub(super) enum Answered {
     All,
     /// Not all: first the replies so far must be written to the socket.
     Some,
+    /// Not all: first the last reply needs a thread for long requests, which completes it.
+    Incomplete,
     /// Not all: the next one has to wait for the end of a pause.
     Paused,
     /// Not all: the next one is delayed by a fault.
@@ -317,6 +319,7 @@ impl Conversation {
                     *done -= 1;
                     break Answered::Long;
                 }
+                Some(Wait::Reply) => break Answered::Incomplete,
                 Some(Wait::Turn) => break Answered::Some,
                 Some(Wait::Delay(delay)) => {
                     // It was not executed.

@@ -143,6 +143,11 @@ impl<Stream: Wire> Runner<Stream> {
             }
             loop {
                 let answered = self.conversation.answer();
+                if matches!(answered, Answered::Incomplete) {
+                    self.wait_for_thread().await?;
+                    let Conversation { session, output, .. } = &mut self.conversation;
+                    session.long.iter_mut().for_each(|long| long.complete(output));
+                }
                 if self.conversation.session.long.is_some() && !matches!(answered, Answered::Long) {
                     self.end_long_request().await?;
                 }
@@ -303,8 +308,8 @@ impl<Stream: Wire> Runner<Stream> {
         self.carrier.go_to(Lane::Long).await;
         let session = &mut self.conversation.session;
         let Some(long) = &mut session.long else { return Ok(()) };
-        let has_left =
-            session.client.leaving() != Leaving::Not || long.socket.as_ref().is_some_and(has_hung_up);
+        let has_hung_up = || !long.outlives_client && long.socket.as_ref().is_some_and(has_hung_up);
+        let has_left = session.client.leaving() != Leaving::Not || has_hung_up();
         if has_left && !session.is_late {
             return Err(made_to_leave());
         }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use support::client::{Client, request};
+use support::client::{Client, Reply, request};
 use support::open_files::ask_for;
 use support::server::{Server, wait_until};
 
@@ -288,4 +288,88 @@ fn new_entries_of_a_long_stream_are_read_by_the_usual_threads() {
         client.line("XREADGROUP GROUP g c COUNT 100000 STREAMS x >").ignored();
     }
     assert_eq!(long_threads(&server), 0);
+}
+
+/// A string that takes some milliseconds to copy.
+const LONG_TEXT_BYTES: usize = 20 << 20;
+
+#[test]
+fn long_strings_are_copied_by_threads_for_long_requests() {
+    let text = "x".repeat(LONG_TEXT_BYTES);
+    let last = format!("SETRANGE text {} x", LONG_TEXT_BYTES - 1);
+    for long in [
+        "GET text",
+        "GETRANGE text 0 -1",
+        "MGET small text",
+        "GETEX text EX 100",
+        "GETSET text small",
+        "SET text small GET",
+        "GETDEL text",
+        "ECHO {text}",
+        "SET other {text}",
+        "MULTI;GET text;EXEC",
+        "MULTI;SET other {text};EXEC",
+    ] {
+        let server = Server::start_with(&["--io-threads", "2", "--busy-reply-threshold", "0"]);
+        let mut client = server.client();
+        client.line(&last).is(LONG_TEXT_BYTES as i64);
+        client.line("APPEND text end").ignored();
+        assert_eq!(long_threads(&server), 0);
+        let requests: Vec<Vec<&str>> = long.split(';').map(|line| line.split(' ').collect()).collect();
+        for words in &requests {
+            client.send(&request(words.iter().map(|word| if *word == "{text}" { &text } else { *word })));
+        }
+        client.send(&request(["PING"]));
+        let replies: Vec<Reply> = requests.iter().map(|_| client.reply().reply()).collect();
+        client.reply().is_simple("PONG");
+        assert_eq!(long_threads(&server), 1, "{long}");
+        let last = match replies.into_iter().last() {
+            Some(Reply::Array(mut items)) => items.pop(),
+            other => other,
+        };
+        match last {
+            Some(Reply::Bulk(bytes)) if long.contains("{text}") => {
+                assert!(bytes == text.as_bytes(), "{long}")
+            }
+            Some(Reply::Bulk(bytes)) => {
+                assert!(bytes.len() == LONG_TEXT_BYTES + 3 && bytes.ends_with(b"xend"), "{long}");
+            }
+            Some(Reply::Simple(ok)) if long.contains("SET") => assert_eq!(ok, "OK", "{long}"),
+            other => panic!("{long}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_long_reply_that_is_not_wanted_is_not_copied() {
+    let server = Server::start_with(&["--enable-fault-command", "yes"]);
+    let (mut client, mut other) = (server.client(), server.client());
+    client.line(&format!("SETRANGE text {} x", LONG_TEXT_BYTES - 1)).ignored();
+    other.line("FAULT ADD ON get TIMES 1 DROP-REPLY").is(1);
+    client.send(&[request(["GET", "text"]), request(["PING"])].concat());
+    client.reply().is_simple("PONG");
+    client.send(&request(["CLIENT", "REPLY", "SKIP"]));
+    client.send(&[request(["GET", "text"]), request(["PING"])].concat());
+    client.reply().is_simple("PONG");
+    client.line("STRLEN text").is(LONG_TEXT_BYTES as i64);
+}
+
+#[test]
+fn a_long_write_is_done_even_if_its_client_does_not_wait_for_it() {
+    let server = start(&["--long-requests-memory", "100000gb"]);
+    let (mut other, mut busy) = (server.client(), server.client());
+    let id = busy.line("CLIENT ID").integer().to_string();
+    busy.send(&request(ENDLESS));
+    wait_until("it runs", || number(&mut other, "long_requests_running") == 1);
+    let members: Vec<String> = (0..30_000).map(|member| member.to_string()).collect();
+    let mut writers = [server.client(), server.client()];
+    writers[0].send(&request(["SADD", "new"].into_iter().chain(members.iter().map(String::as_str))));
+    writers[1].send(&request(["SET", "text", &"x".repeat(LONG_TEXT_BYTES)]));
+    wait_until("they wait", || number(&mut other, "long_requests_waiting") == 2);
+    drop(writers);
+    other.cmd(["CLIENT", "KILL", "ID", &id]).is(1);
+    wait_until("both are done", || {
+        other.line("SCARD new").integer() == 30_000
+            && other.line("STRLEN text").integer() == LONG_TEXT_BYTES as i64
+    });
 }

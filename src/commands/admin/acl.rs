@@ -17,7 +17,7 @@ use crate::commands::error::Error;
 use crate::commands::execution::permission::{self, judge, object_of};
 use crate::commands::facts::lookup::{Registered, find, resolve};
 use crate::commands::facts::{Argument, Command, Context, Flags, Group, Result, Run, Secrets};
-use crate::commands::{reads_much, unsupported};
+use crate::commands::{costs, unsupported};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[ACL];
 
@@ -25,6 +25,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[ACL];
 const SERVER: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::SERVER,
+    cost: costs::ARGUMENTS,
     ..Command::DEFAULTS
 };
 
@@ -34,6 +35,7 @@ const ACL: Command = Command {
     summary: "Manages users and their permissions.",
     since: "6.0.0",
     complexity: "Depends on subcommand.",
+    cost: costs::ARGUMENTS,
     subcommands: &[
         ACL_CAT,
         ACL_DELUSER,
@@ -154,7 +156,7 @@ const ACL_GETUSER: Command = Command {
     summary: "Returns the rules of a user.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
-    reads_much: Some(reads_much::all),
+    cost: costs::ALL,
     arguments: &[Argument::string("username")],
     secrets: Secrets::At(|request| (2..request.len()).collect()),
     example: &[("ACL GETUSER nosuchuser", "(nil)")],
@@ -190,7 +192,7 @@ const ACL_LIST: Command = Command {
     summary: "Lists all users with their rules.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
-    reads_much: Some(reads_much::all),
+    cost: costs::ALL,
     run: Run::Server(list),
     ..SERVER
 };

@@ -12,10 +12,10 @@ use crate::instance::Instance;
 use crate::remote::without_password;
 use crate::resp::{Reply, Request, tree};
 
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::execution::permission::is_enabled;
 use crate::commands::facts::{Argument, Command, Context, Flags, Group, Result, Run, Scope, Secrets};
-use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[CONFIG];
 
@@ -25,6 +25,7 @@ const CONFIG: Command = Command {
     summary: "Reads and changes configuration parameters.",
     since: "2.0.0",
     complexity: "Depends on subcommand.",
+    cost: costs::ARGUMENTS,
     subcommands: &[CONFIG_GET, CONFIG_HELP, CONFIG_RESETSTAT, CONFIG_REWRITE, CONFIG_SET],
     ..Command::DEFAULTS
 };
@@ -36,7 +37,7 @@ const CONFIG_GET: Command = Command {
     summary: "Returns the parameters whose names match any of the patterns, with their values.",
     since: "2.0.0",
     complexity: "O(N) when N is the number of configuration parameters provided",
-    reads_much: Some(reads_much::described::<500, 1>),
+    cost: costs::described::<500, 1>(),
     arguments: &[Argument::string("parameter").multiple()],
     example: &[("CONFIG GET databases", "[\"databases\", \"16\"]"), ("CONFIG GET nosuch", "[]")],
     run: Run::Server(get),
@@ -88,6 +89,7 @@ const CONFIG_SET: Command = Command {
     summary: "Sets parameters; if one value is invalid, none is changed.",
     since: "2.0.0",
     complexity: "O(N) when N is the number of configuration parameters provided",
+    cost: costs::ARGUMENTS,
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     arguments: &[
         Argument::block("data", &[Argument::string("parameter"), Argument::string("value")]).multiple()
@@ -264,6 +266,7 @@ const CONFIG_RESETSTAT: Command = Command {
     summary: "Resets the counters of INFO to zero.",
     since: "2.0.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     example: &[("CONFIG RESETSTAT", "OK")],
     run: Run::Server(reset_statistics),
@@ -290,6 +293,7 @@ const CONFIG_REWRITE: Command = Command {
     summary: "Saves the current parameters to the configuration file that the server was started with.",
     since: "2.8.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     example: &[("CONFIG REWRITE", "(error) ERR The server is running without a config file")],
     run: Run::Server(rewrite),

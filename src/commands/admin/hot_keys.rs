@@ -13,6 +13,7 @@ use crate::resp::{Reply, Request, tree};
 use crate::statistics::hot_keys::{IsActive, Report, Settings};
 
 use crate::commands::args::is_word;
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Arity, Command, Context, Flags, Group, Result, Run};
 
@@ -22,6 +23,7 @@ const HOTKEYS: Command = Command {
     name: "hotkeys",
     group: Group::SERVER,
     summary: "Measures which keys use the most processor time or network traffic.",
+    cost: costs::ARGUMENTS,
     subcommands: &[GET, HELP, RESET, START, STOP],
     since: "8.6.0",
     complexity: "Depends on subcommand.",
@@ -37,6 +39,7 @@ const START: Command = Command {
     summary: "Starts a measurement.",
     since: "8.6.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     tips: &["request_policy:special"],
     arguments: &[
         Argument::block(
@@ -130,6 +133,7 @@ const STOP: Command = Command {
     summary: "Stops the measurement and keeps its results.",
     since: "8.6.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     tips: &["request_policy:special"],
     example: &[("HOTKEYS STOP", "(nil)")],
     run: Run::Server(stop),

@@ -24,6 +24,7 @@ use crate::statistics::commands::CommandTotals;
 
 use super::memory::MemoryUse;
 use crate::commands::args::is_word;
+use crate::commands::costs;
 use crate::commands::facts::lookup::registered;
 use crate::commands::facts::{Argument, Categories, Command, Context, Flags, Group, Result, Run, Scope};
 
@@ -97,6 +98,7 @@ const INFO: Command = Command {
     summary: "Returns the state of the server: all sections, or those named.",
     since: "1.0.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
     arguments: &[Argument::string("section").optional().multiple()],
     example: &[("INFO nosuchsection", "\"\"")],

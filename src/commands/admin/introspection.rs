@@ -7,13 +7,13 @@ use crate::name_table::NameTable;
 use crate::resp::{Reply, Request, Sent, tree};
 
 use crate::commands::args::is_word;
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{callable, find, find_full, resolve};
 use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySearch, KeySpec,
     Keyword, Result, Run, Secrets,
 };
-use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[COMMAND];
 
@@ -22,6 +22,7 @@ const SERVER: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::SERVER,
+    cost: costs::ARGUMENTS,
     ..Command::DEFAULTS
 };
 
@@ -68,8 +69,8 @@ const COMMAND_INFO: Command = Command {
     summary: "Returns the arity, flags, keys and ACL categories of some or all commands.",
     since: "2.8.13",
     complexity: "O(N) where N is the number of commands to look up",
+    cost: costs::described::<10, 400>(),
     tips: &["nondeterministic_output_order"],
-    reads_much: Some(reads_much::described::<10, 400>),
     arguments: &[Argument::string("command-name").optional().multiple()],
     example: &[("COMMAND INFO nosuch", "[(nil)]")],
     run: Run::Server(info),
@@ -156,8 +157,8 @@ const COMMAND_DOCS: Command = Command {
     summary: "Returns the documentation of some or all commands: purpose, version and arguments.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of commands to look up",
+    cost: costs::described::<100, 400>(),
     tips: &["nondeterministic_output_order"],
-    reads_much: Some(reads_much::described::<100, 400>),
     arguments: &[Argument::string("command-name").optional().multiple()],
     example: &[("COMMAND DOCS nosuch", "[]")],
     run: Run::Server(docs),

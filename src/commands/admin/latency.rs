@@ -6,6 +6,7 @@ use crate::resp::{Reply, Request, tree};
 use crate::statistics::latency::History;
 
 use crate::commands::args::is_word;
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{Registered, find_full, registered};
 use crate::commands::facts::{Argument, Command, Context, Flags, Group, Result, Run};
@@ -16,6 +17,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[LATENCY];
 const SERVER: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::SERVER,
+    cost: costs::ARGUMENTS,
     ..Command::DEFAULTS
 };
 
@@ -23,6 +25,7 @@ const LATENCY: Command = Command {
     name: "latency",
     group: Group::SERVER,
     summary: "Inspects slow events inside the server.",
+    cost: costs::ARGUMENTS,
     subcommands: &[
         LATENCY_DOCTOR,
         LATENCY_GRAPH,

@@ -8,6 +8,7 @@ use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
 
 use crate::commands::args::{self, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Command, Context, Group, KeyFlags, KeySpec, Result, Run, Scope};
 
@@ -17,6 +18,7 @@ const MEMORY: Command = Command {
     name: "memory",
     group: Group::SERVER,
     summary: "Inspects and frees memory.",
+    cost: costs::ARGUMENTS,
     subcommands: &[MEMORY_DOCTOR, MEMORY_HELP, MEMORY_MALLOC_STATS, MEMORY_PURGE, MEMORY_STATS, MEMORY_USAGE],
     since: "4.0.0",
     complexity: "Depends on subcommand.",
@@ -31,6 +33,7 @@ const MEMORY_USAGE: Command = Command {
     summary: "Returns the bytes of memory that a key takes, with its value and table entry.",
     since: "4.0.0",
     complexity: "O(N) where N is the number of samples.",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, Argument::integer("count").token("SAMPLES").optional()],
     example: &[("MEMORY USAGE nosuchkey", "(nil)")],
     run: Run::Read(usage),
@@ -58,6 +61,7 @@ const MEMORY_STATS: Command = Command {
     summary: "Returns how much memory each part of the server uses.",
     since: "4.0.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
     run: Run::Server(stats),
     ..Command::DEFAULTS
@@ -167,6 +171,7 @@ const MEMORY_DOCTOR: Command = Command {
     summary: "Returns a report on memory problems, with advice.",
     since: "4.0.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
     run: Run::Server(doctor),
     ..Command::DEFAULTS
@@ -211,6 +216,7 @@ const MEMORY_PURGE: Command = Command {
     summary: "Returns free memory to the operating system.",
     since: "4.0.0",
     complexity: "Depends on how much memory is allocated, could be slow",
+    cost: costs::ARGUMENTS,
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     example: &[("MEMORY PURGE", "OK")],
     run: Run::Session(purge),
@@ -228,6 +234,7 @@ const MEMORY_MALLOC_STATS: Command = Command {
     summary: "Returns statistics of the memory allocator. Always the text that there are none.",
     since: "4.0.0",
     complexity: "Depends on how much memory is allocated, could be slow",
+    cost: costs::ARGUMENTS,
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
     run: Run::Session(malloc_stats),
     ..Command::DEFAULTS

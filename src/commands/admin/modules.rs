@@ -5,6 +5,7 @@
 use crate::resp::{Reply, Request};
 use crate::session::Session;
 
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Command, Flags, Group, Result, Run};
 
@@ -16,6 +17,7 @@ const MODULE: Command = Command {
     summary: "Manages modules. The server has none and loads none.",
     since: "4.0.0",
     complexity: "Depends on subcommand.",
+    cost: costs::ARGUMENTS,
     subcommands: &[MODULE_HELP, MODULE_LIST, MODULE_LOAD, MODULE_LOADEX, MODULE_UNLOAD],
     run: Run::Subcommands,
     ..Command::DEFAULTS
@@ -28,6 +30,7 @@ const MODULE_LIST: Command = Command {
     summary: "Lists the loaded modules: always none.",
     since: "4.0.0",
     complexity: "O(N) where N is the number of loaded modules.",
+    cost: costs::ARGUMENTS,
     tips: &["nondeterministic_output_order"],
     example: &[("MODULE LIST", "[]")],
     run: Run::Session(list),
@@ -44,6 +47,7 @@ const CHANGE: Command = Command {
     group: Group::SERVER,
     since: "4.0.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     run: Run::Session(refuse),
     ..Command::DEFAULTS
 };

@@ -10,14 +10,19 @@ use crate::resp::{Reply, Request, words};
 use crate::session::Session;
 
 use crate::commands::args::{self, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Arity, Command, Context, Deprecated, Flags, Group, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[PSYNC, REPLCONF, REPLICAOF, SLAVEOF, SYNC];
 
 /// The facts that the commands of this file share.
-const REPLICATION: Command =
-    Command { flags: Flags::ADMIN.and(Flags::NOSCRIPT), group: Group::SERVER, ..Command::DEFAULTS };
+const REPLICATION: Command = Command {
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT),
+    group: Group::SERVER,
+    cost: costs::ARGUMENTS,
+    ..Command::DEFAULTS
+};
 
 /// The most bytes of an address that a replica may say that it has. Redis: `NET_HOST_STR_LEN`.
 const ADDRESS_BYTES_MAX: usize = 256;

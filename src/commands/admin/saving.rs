@@ -9,6 +9,7 @@ use crate::resp::{Reply, Request};
 use crate::session::Wait;
 
 use crate::commands::args::is_word;
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::execution::admission::busy;
 use crate::commands::facts::{Argument, Categories, Command, Context, Flags, Group, Result, Run, Scope};
@@ -24,6 +25,7 @@ const SAVE: Command = Command {
     summary: "Saves the data to a snapshot on disk. The caller waits; other clients do not.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of keys in all databases",
+    cost: costs::ARGUMENTS,
     run: Run::Server(save),
     ..Command::DEFAULTS
 };
@@ -50,6 +52,7 @@ const BGSAVE: Command = Command {
     summary: "Saves the data, as of now, to a snapshot on disk in the background.",
     since: "1.0.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::word("SCHEDULE").since("3.2.2").optional()],
     example: &[("BGSAVE LATER", "(error) ERR syntax error")],
     run: Run::Server(bgsave),
@@ -88,6 +91,7 @@ const BGREWRITEAOF: Command = Command {
     summary: "Compacts the append-only file in the background.",
     since: "1.0.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     run: Run::Server(bgrewriteaof),
     ..Command::DEFAULTS
 };
@@ -116,6 +120,7 @@ const LASTSAVE: Command = Command {
     summary: "Returns the Unix time of the last successful snapshot, or of the start of the server.",
     since: "1.0.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     tips: &["nondeterministic_output"],
     run: Run::Server(lastsave),
     ..Command::DEFAULTS
@@ -137,6 +142,7 @@ const SHUTDOWN: Command = Command {
     summary: "Saves the data if configured or asked to, and stops the server.",
     since: "1.0.0",
     complexity: "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::one_of("save-selector", &Argument::words(["NOSAVE", "SAVE"])).optional(),
         Argument::word("NOW").since("7.0.0").optional(),

@@ -7,6 +7,7 @@ use crate::resp::{Reply, Request, tree};
 use crate::session::Session;
 
 use crate::commands::args::{self, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
     AllKeys, Argument, Categories, Command, Concern, Context, Flags, Group, Result, Run, Scope,
@@ -16,7 +17,7 @@ pub(in crate::commands) const COMMANDS: &[Command] =
     &[DBSIZE, FLUSHALL, FLUSHDB, LOLWUT, MONITOR, ROLE, TIME];
 
 /// The facts that most commands of this file share.
-const SERVER: Command = Command { group: Group::SERVER, ..Command::DEFAULTS };
+const SERVER: Command = Command { group: Group::SERVER, cost: costs::ARGUMENTS, ..Command::DEFAULTS };
 
 const DBSIZE: Command = Command {
     name: "dbsize",

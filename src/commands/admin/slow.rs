@@ -7,6 +7,7 @@ use crate::resp::{Reply, Request, tree};
 use crate::statistics::command_log::CommandLog;
 
 use crate::commands::args::is_word;
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Command, Context, Flags, Group, Result, Run};
 
@@ -16,6 +17,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[COMMANDLOG, SLOWLOG];
 const SERVER: Command = Command {
     flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
     group: Group::SERVER,
+    cost: costs::ARGUMENTS,
     ..Command::DEFAULTS
 };
 
@@ -23,6 +25,7 @@ const SLOWLOG: Command = Command {
     name: "slowlog",
     group: Group::SERVER,
     summary: "Manages the log of slow commands.",
+    cost: costs::ARGUMENTS,
     subcommands: &[SLOWLOG_GET, SLOWLOG_HELP, SLOWLOG_LEN, SLOWLOG_RESET],
     since: "2.2.12",
     complexity: "Depends on subcommand.",
@@ -106,6 +109,7 @@ const COMMANDLOG: Command = Command {
     name: "commandlog",
     group: Group::SERVER,
     summary: "Manages the logs of slow commands, large requests and large replies.",
+    cost: costs::ARGUMENTS,
     subcommands: &[COMMANDLOG_GET, COMMANDLOG_HELP, COMMANDLOG_LEN, COMMANDLOG_RESET],
     since: "8.1.0",
     complexity: "Depends on subcommand.",

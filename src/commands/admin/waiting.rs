@@ -10,6 +10,7 @@ use crate::resp::{Reply, Request, Sent};
 use crate::session::{Session, Wait};
 
 use crate::commands::args::{self, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Context, Flags, Group, Result, Run};
 
@@ -20,6 +21,7 @@ const CONNECTION: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::CONNECTION,
+    cost: costs::ARGUMENTS,
     ..Command::DEFAULTS
 };
 

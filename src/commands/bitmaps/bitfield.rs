@@ -8,6 +8,7 @@ use crate::types::strings::Text;
 
 use super::bit_offset;
 use crate::commands::args::{self, Options, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
@@ -24,7 +25,7 @@ pub(super) const BITFIELD: Command = Command {
     summary: "Reads, sets and increments integers of 1 to 64 bits at bit offsets of a string.",
     since: "3.2.0",
     complexity: "O(1) for each subcommand specified",
-    changes_part: true,
+    cost: costs::ARGUMENTS.changing_part(usize::MAX),
     arguments: &[
         Argument::KEY,
         Argument::one_of(
@@ -107,6 +108,7 @@ pub(super) const BITFIELD_RO: Command = Command {
     summary: "Reads integers of 1 to 64 bits at bit offsets of a string.",
     since: "6.0.0",
     complexity: "O(1) for each subcommand specified",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::KEY,
         Argument::block("get-block", &[Argument::string("encoding"), Argument::integer("offset")])

@@ -12,11 +12,11 @@ use crate::values::{Encoding, STRING_KIND};
 
 use super::{bit_offset, bitfield};
 use crate::commands::args::{self, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
-use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[BITCOUNT, bitfield::BITFIELD, bitfield::BITFIELD_RO, BITOP, BITPOS, GETBIT, SETBIT];
@@ -31,9 +31,8 @@ const SETBIT: Command = Command {
     summary: "Sets one bit of a string, extending it as needed; returns the old bit.",
     since: "2.2.0",
     complexity: "O(1)",
-    changes_part: true,
     // The offset is below 100,000,000 bits: what is missing in front of it is padded.
-    is_brief_part: Some(|request, _| request.at(2).len() <= 8),
+    cost: costs::BRIEF.changing_part(8),
     arguments: &[Argument::KEY, Argument::integer("offset"), Argument::integer("value")],
     example: &[
         ("SETBIT mykey 1 1", "(integer) 0"),
@@ -76,7 +75,7 @@ const GETBIT: Command = Command {
     summary: "Returns one bit of a string.",
     since: "2.2.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::integer("offset")],
     example: &[
         ("SETBIT mykey 7 1", "(integer) 0"),
@@ -100,7 +99,7 @@ const BITCOUNT: Command = Command {
     summary: "Returns the number of 1 bits in a string or part of it.",
     since: "2.6.0",
     complexity: "O(N)",
-    reads_much: Some(reads_much::all_unless_in_range),
+    cost: costs::ALL_UNLESS_IN_RANGE,
     arguments: &[
         Argument::KEY,
         Argument::block(
@@ -185,7 +184,7 @@ const BITPOS: Command = Command {
     summary: "Returns the position of the first 1 or 0 bit in a string or part of it.",
     since: "2.8.7",
     complexity: "O(N)",
-    reads_much: Some(reads_much::up_to_all_counted),
+    cost: costs::UP_TO_ALL_COUNTED,
     arguments: &[
         Argument::KEY,
         Argument::integer("bit"),
@@ -255,7 +254,7 @@ const BITOP: Command = Command {
     summary: "Combines strings bit by bit and stores the result; returns its length in bytes.",
     since: "2.6.0",
     complexity: "O(N)",
-    reads_much: Some(reads_much::all_changing),
+    cost: costs::ALL_CHANGING,
     arguments: &[
         Argument::one_of(
             "operation",

@@ -9,6 +9,7 @@ use crate::session::Session;
 use super::client;
 use super::tracking;
 use crate::commands::args::{self, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::execution::origin::Origin;
 use crate::commands::execution::permission;
@@ -19,8 +20,12 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] = &[AUTH, ECHO, HELLO, PING, QUIT, RESET, SELECT];
 
 /// The facts that most commands of this file share.
-const CONNECTION: Command =
-    Command { categories: Categories::CONNECTION, group: Group::CONNECTION, ..Command::DEFAULTS };
+const CONNECTION: Command = Command {
+    categories: Categories::CONNECTION,
+    group: Group::CONNECTION,
+    cost: costs::ARGUMENTS,
+    ..Command::DEFAULTS
+};
 
 const HELLO: Command = Command {
     name: "hello",

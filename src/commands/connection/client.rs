@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::clients::Leaving;
 use crate::clients::description::describe;
-use crate::commands::reads_much;
+use crate::commands::costs;
 use crate::resp::{Reply, Request};
 use crate::session::{Replies, Session};
 
@@ -20,8 +20,12 @@ use crate::commands::facts::{
 pub(in crate::commands) const COMMANDS: &[Command] = &[CLIENT];
 
 /// The facts that most commands of this file share.
-const CONNECTION: Command =
-    Command { categories: Categories::CONNECTION, group: Group::CONNECTION, ..Command::DEFAULTS };
+const CONNECTION: Command = Command {
+    categories: Categories::CONNECTION,
+    group: Group::CONNECTION,
+    cost: costs::ARGUMENTS,
+    ..Command::DEFAULTS
+};
 
 const CLIENT: Command = Command {
     name: "client",
@@ -30,6 +34,7 @@ const CLIENT: Command = Command {
     summary: "Manages client connections.",
     since: "2.4.0",
     complexity: "Depends on subcommand.",
+    cost: costs::ARGUMENTS,
     subcommands: &[
         tracking::CLIENT_CACHING,
         CLIENT_CAPA,
@@ -172,7 +177,7 @@ const CLIENT_LIST: Command = Command {
     summary: "Lists all connections, or those that match every filter.",
     since: "2.4.0",
     complexity: "O(N) where N is the number of client connections",
-    reads_much: Some(reads_much::all),
+    cost: costs::ALL,
     tips: &["nondeterministic_output"],
     arguments: client_filter::OF_LIST,
     example: &[("CLIENT LIST TYPE foo", "(error) ERR Unknown client type 'foo'")],

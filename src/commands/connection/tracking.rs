@@ -7,6 +7,7 @@ use crate::session::Session;
 use crate::tracking::{Mode, Options, Overlap};
 
 use crate::commands::args::{self, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Context, Flags, Group, Result, Run};
 
@@ -15,6 +16,7 @@ const CONNECTION: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE),
     categories: Categories::CONNECTION,
     group: Group::CONNECTION,
+    cost: costs::ARGUMENTS,
     ..Command::DEFAULTS
 };
 

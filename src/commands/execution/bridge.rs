@@ -17,7 +17,7 @@ use super::origin::Origin;
 use super::permission;
 use super::placing::may_call;
 use super::run::run;
-use super::traces::{Measures, charge, error_bytes, is_brief, is_thorough, show};
+use super::traces::{Measures, charge, error_bytes, is_thorough, show};
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{Registered, find, resolve};
 use crate::commands::facts::{Context, Result};
@@ -148,7 +148,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
         request: Request<'_>,
         reply: Reply<'_>,
     ) -> Result<()> {
-        let is_tallied = !self.is_thorough && is_brief(registered, &request);
+        let is_tallied = !self.is_thorough && registered.command.cost.is_brief(&request);
         if !is_tallied {
             self.count_tallied();
         }

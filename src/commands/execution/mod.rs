@@ -2,15 +2,15 @@
 //!
 //! [`admission`] judges whether a request may run, by one table of checks for each [`origin`]. There,
 //! [`permission`] checks what the user may do, [`intent`] finds what the request may do, and [`room`] frees
-//! memory for it, after [`client_room`] has disconnected clients that take too much. [`load`] tells how much
-//! work it makes. [`run`] calls the handler. Scripts come here by [`bridge`], the log by [`replay`], and
+//! memory for it, after [`client_room`] has disconnected clients that take too much. [`cost`] adds up what
+//! it costs. [`run`] calls the handler. Scripts come here by [`bridge`], the log by [`replay`], and
 //! clients by the dispatcher. [`traces`] are what a command leaves in the statistics and logs.
 
 pub(crate) mod admission;
 pub(crate) mod blocking;
 pub(crate) mod client_room;
+pub(crate) mod cost;
 pub(crate) mod intent;
-pub(crate) mod load;
 pub(crate) mod origin;
 pub(crate) mod permission;
 pub(crate) mod placing;

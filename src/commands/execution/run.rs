@@ -175,6 +175,7 @@ pub(crate) fn call(
 #[inline]
 pub(crate) fn conclude(session: &mut Session, result: Result<()>, out: &mut Vec<u8>, mark: usize) {
     if let Err(error) = result {
+        session.drop_reply();
         out.truncate(mark);
         write_error(out, error.as_bytes());
     }

@@ -14,30 +14,12 @@ use crate::statistics::command_log::{Least, LoggedRequest, cut};
 use super::origin::Origin;
 use super::secrets::visible_arguments;
 use crate::commands::facts::lookup::Registered;
-use crate::commands::facts::{Command, Flags};
+use crate::commands::facts::{Command, Flags, SMALL_BYTES_MAX};
 
-/// A request or a reply beyond this is not small: copying it takes longer than reading the clock.
-pub(crate) const SMALL_BYTES_MAX: usize = 16 << 10;
 /// Below this threshold of the log of slow requests, each request is timed.
 const THOROUGH_BELOW_US: i64 = 1000;
 
-/// Whether a request takes about as long as every other of its command, and not much longer than reading the
-/// clock, unless its reply is long. Such requests are tallied together.
-#[inline]
-pub(crate) fn is_brief(registered: &Registered, request: &Request<'_>) -> bool {
-    let command = registered.command;
-    let is_brief = command.is_brief && request.len() <= command.brief_arguments_max;
-    let takes_as_long = is_brief || registered.is_brief_alone && request.len() == 2;
-    takes_as_long && is_small(request)
-}
-
-/// Whether a request is so small that copying it takes hardly any time.
-#[inline(always)]
-pub(crate) fn is_small(request: &Request<'_>) -> bool {
-    request.bytes() <= SMALL_BYTES_MAX
-}
-
-/// Whether each request is timed and measured.
+/// Whether each request is timed and measured, also those that cost little.
 pub(crate) fn is_thorough(instance: &Instance) -> bool {
     const SMALL: std::ops::RangeInclusive<i64> = 0..=SMALL_BYTES_MAX as i64;
     let config = &instance.config;

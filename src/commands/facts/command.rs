@@ -9,78 +9,22 @@ use super::argument::Argument;
 use super::blocking::Blocking;
 use super::concern::{Channels, Code, Concern, OtherDatabase};
 use super::context::{Context, Result};
+use super::cost::{Cost, Costs};
 use super::flags::{Flags, KeyFlags, Traits};
-use super::key_spec::KeySpec;
+use super::key_spec::{KeySpec, keys_of};
 use crate::acl::Categories;
 
-/// Whether a request for a part of a string is brief; see [`Command::is_brief_part`].
-pub(crate) type IsBriefPart = fn(&Request<'_>, bool) -> bool;
-
-/// How much of the values of its keys a request may touch; see [`Command::reads_much`]. Where these are at
-/// hand, it may look at them.
-pub(crate) type ReadsMuch = fn(Request<'_>, Option<&Transaction<'_>>) -> Amount;
-
-/// How much of the values of its keys a request may touch, at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Amount {
-    /// Elements of each value; all of them if it has fewer.
-    pub elements: u64,
-    /// Whether it may touch the same element several times, so that the number of elements is no limit.
-    pub may_repeat: bool,
-    /// Whether it compares each byte of one value with each of the others.
-    pub is_product: bool,
-    /// Whether it reads and does nothing else, so that it can run on copies.
-    pub only_reads: bool,
-    /// Whether it touches about that much; otherwise it may be far less, as a range may be small. If it only
-    /// reads, it is tried for a moment. Elsewhere it counts as that much.
-    pub is_certain: bool,
-    /// Whether the reply is small, however much it touches: a number, or a few.
-    pub has_small_reply: bool,
-    /// How much dearer than reading an element it is to do what the request does with it.
-    pub weight: u64,
+/// What is made of a request's arguments before anything is locked, where that may take long. The handler
+/// gets it from its transaction. Those of a script's commands are made under its locks.
+#[derive(Clone, Copy, Debug)]
+pub enum Prepares {
+    /// Nothing is made of them.
+    Nothing,
+    /// Copies of the long arguments, which it stores as strings.
+    Texts,
+    /// Values, which this function reads from them.
+    Values(fn(Request<'_>, &Keyspace) -> Vec<Prepared>),
 }
-
-impl Amount {
-    /// The whole values, which it only reads.
-    pub const ALL: Amount = Amount {
-        elements: u64::MAX,
-        may_repeat: false,
-        is_product: false,
-        only_reads: true,
-        is_certain: true,
-        has_small_reply: false,
-        weight: 1,
-    };
-    /// The whole values or a small part of them, which it only reads.
-    pub const UP_TO_ALL: Amount = Amount { is_certain: false, ..Amount::ALL };
-    /// One element at most, which it only reads.
-    pub const NONE: Amount = Amount { elements: 1, ..Amount::ALL };
-    /// This number of elements counts as much: a reply with them takes some 20 µs.
-    const MANY: u64 = 1000;
-
-    /// This number of elements, which it only reads.
-    pub const fn of(elements: u64) -> Amount {
-        Amount { elements, ..Amount::ALL }
-    }
-
-    /// The same for a request that changes something. To change an element takes longer than to read it.
-    pub const fn changing(self) -> Amount {
-        Amount { only_reads: false, weight: self.weight * 4, ..self }
-    }
-
-    /// The same for a request with a small reply.
-    pub const fn with_small_reply(self) -> Amount {
-        Amount { has_small_reply: true, ..self }
-    }
-
-    /// Whether it reads much and does nothing else.
-    pub const fn is_much_read(self) -> bool {
-        self.only_reads && self.elements >= Amount::MANY
-    }
-}
-
-/// Makes the values of a request ready for its handler; see [`Command::prepares`].
-pub(crate) type Prepares = fn(Request<'_>, &Keyspace) -> Vec<Prepared>;
 
 /// One command, or one subcommand.
 #[derive(Debug)]
@@ -116,25 +60,10 @@ pub struct Command {
     pub since: &'static str,
     /// The time it takes, in the usual notation, for people. Empty where Redis tells none.
     pub complexity: &'static str,
-    /// Whether it takes about the same time for all arguments and values. Such a command is only tallied,
-    /// and if it names one key and nothing else, it runs on the fast path.
-    pub is_brief: bool,
-    /// The most arguments of a request for which that is so. The command's name counts.
-    pub brief_arguments_max: usize,
-    /// Whether it may change a part of the string of its key. A long string that others share is copied
-    /// before it runs.
-    pub changes_part: bool,
-    /// The time of such a command may depend on its arguments and its string. It runs on the fast path where
-    /// this returns true for the request, and for whether the string is long. Elsewhere its time is taken.
-    pub is_brief_part: Option<IsBriefPart>,
-    /// How much of the values of its keys a request may touch, for a command for which that may be much. For
-    /// one without keys: how much it does. One that only reads runs on a copy of a large value that shares
-    /// its nodes, while no lock is held. One that takes long runs on a thread for long requests. `None`:
-    /// never much.
-    pub reads_much: Option<ReadsMuch>,
-    /// Makes values of a request's arguments, where that may take long, before anything is locked. The
-    /// handler gets them from its transaction. Those of a script's commands are made under its locks.
-    pub prepares: Option<Prepares>,
+    /// What its requests cost.
+    pub cost: Costs,
+    /// What is made of its arguments ahead.
+    pub prepares: Prepares,
     /// Whether it may run other commands that change data, or publishes messages: Redis would have to send
     /// it to its replicas, like a command that [`writes`](Self::writes).
     pub may_replicate: bool,
@@ -175,12 +104,8 @@ impl Command {
         summary: "",
         since: "",
         complexity: "",
-        is_brief: false,
-        brief_arguments_max: usize::MAX,
-        changes_part: false,
-        is_brief_part: None,
-        reads_much: None,
-        prepares: None,
+        cost: Costs::UNSTATED,
+        prepares: Prepares::Nothing,
         may_replicate: false,
         deprecated: None,
         is_system: false,
@@ -201,6 +126,7 @@ impl Command {
             summary: "Lists the subcommands.",
             since,
             complexity: "O(1)",
+            cost: Costs::ARGUMENTS,
             run: Run::Help(of),
             ..Command::DEFAULTS
         }
@@ -254,10 +180,29 @@ impl Command {
         &self,
         request: Request<'a>,
     ) -> impl Iterator<Item = (&'a [u8], KeyFlags)> + Clone + use<'a> {
-        self.keys.iter().filter(|spec| spec.is_of_keys()).flat_map(move |spec| {
-            let flags = spec.flags_in(request);
-            spec.positions(request).map(move |position| (request.at(position), flags))
-        })
+        keys_of(self.keys, request)
+    }
+
+    /// The cost of a request before its keys are locked.
+    #[inline]
+    pub(crate) fn cost_before(&self, request: Request<'_>) -> Cost {
+        self.cost.before(self.keys, request)
+    }
+
+    /// The cost of a request on the values that it names.
+    #[inline]
+    pub(crate) fn cost_on(&self, tx: &Transaction<'_>, request: Request<'_>) -> Cost {
+        self.cost.on(self.keys, tx, request)
+    }
+
+    /// The key of the string of which a request may change a part.
+    #[inline]
+    pub fn key_changed_in<'a>(&self, request: Request<'a>) -> Option<&'a [u8]> {
+        if !self.cost.changes_part {
+            return None;
+        }
+        let (key, flags) = self.keys_of(request).next()?;
+        (!flags.contains(KeyFlags::RO)).then_some(key)
     }
 
     /// Whether a transaction that a request shares with others must hold all shards. On its own, a command

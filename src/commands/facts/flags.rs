@@ -54,6 +54,9 @@ flag_set! {
     LOGGED = "logged",
     /// Later requests of a log need the database that it provides: the replay ends where it fails.
     PROVIDES = "provides",
+    /// It brings at most as many elements to the list of its key as it has arguments, and so serves no more
+    /// clients that wait for one.
+    BRINGS_ARGUMENTS = "brings-arguments",
     /// Changes the client or the libraries in a way that its next run would meet. A transaction over a store
     /// may run again, so it does not take such a command.
     STAYS = "stays",

@@ -68,6 +68,17 @@ pub struct Keyword {
     pub find: fn(Request<'_>) -> Option<usize>,
 }
 
+/// The keys at these places of a request, with how each is used. Empty if the request is too short for any.
+pub(super) fn keys_of<'a>(
+    specs: &'static [KeySpec],
+    request: Request<'a>,
+) -> impl Iterator<Item = (&'a [u8], KeyFlags)> + Clone + use<'a> {
+    specs.iter().filter(|spec| spec.is_of_keys()).flat_map(move |spec| {
+        let flags = spec.flags_in(request);
+        spec.positions(request).map(move |position| (request.at(position), flags))
+    })
+}
+
 impl KeySpec {
     /// How a request uses the keys.
     pub fn flags_in(&self, request: Request<'_>) -> KeyFlags {

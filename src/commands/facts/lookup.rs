@@ -14,9 +14,10 @@ use crate::resp::{Reply, Request};
 use crate::session::{Queue, Queued};
 
 use super::blocking::Blocking;
-use super::command::{Arity, Command, Group, IsBriefPart, Run, Scope};
+use super::command::{Arity, Command, Run};
 use super::context::Result;
-use super::key_spec::KeySpec;
+use super::cost::Costs;
+use super::flags::Traits;
 
 /// A command, or a subcommand, as the server knows it.
 #[derive(Debug)]
@@ -29,8 +30,6 @@ pub struct Registered {
     own_name: &'static [u8],
     /// The number under which its use is counted: from zero, without gaps.
     pub number: usize,
-    /// Whether it takes about as long whatever its value is if it has but one argument, a key.
-    pub is_brief_alone: bool,
     /// The fast path, for a brief command that concerns exactly one key and nothing else.
     pub plain: Option<Plain>,
     /// The subcommands, numbered too.
@@ -59,33 +58,31 @@ pub enum PlainRun {
     Take(&'static Blocking),
     /// Fills a list: it may serve clients that wait for one.
     Fill(WriteHandler),
-    /// Changes a part of a string, which takes the plain way only where that is brief.
-    ChangePart {
-        /// The handler, which writes the key.
-        handler: WriteHandler,
-        /// The command's [`is_brief_part`](Command::is_brief_part).
-        is_brief: IsBriefPart,
-    },
+    /// Changes a part of a string, which takes the plain way only where that is
+    /// [brief](Costs::is_brief_part).
+    ChangePart(WriteHandler, &'static Costs),
 }
 
 type WriteHandler = fn(&mut Transaction<'_>, Request<'_>, Reply<'_>) -> Result;
 
 impl Plain {
-    fn of(command: &Command) -> Option<Plain> {
-        let run = match (command.run, command.is_brief_part) {
-            (Run::Write(handler), Some(is_brief)) => PlainRun::ChangePart { handler, is_brief },
-            (Run::Read(handler), _) if command.is_brief => PlainRun::Read(handler),
-            (Run::Block(blocking), _) if command.is_brief => PlainRun::Take(blocking),
-            (Run::Write(handler), _) if command.is_brief && command.group == Group::LIST => {
+    fn of(command: &'static Command) -> Option<Plain> {
+        let costs = &command.cost;
+        let run = match command.run {
+            _ if costs.brief_arguments_max == 0 => return None,
+            Run::Read(handler) => PlainRun::Read(handler),
+            Run::Block(blocking) => PlainRun::Take(blocking),
+            Run::Write(handler) if costs.changes_part => PlainRun::ChangePart(handler, costs),
+            Run::Write(handler) if command.traits.contains(Traits::BRINGS_ARGUMENTS) => {
                 PlainRun::Fill(handler)
             }
-            (Run::Write(handler), _) if command.is_brief => PlainRun::Write(handler),
+            Run::Write(handler) => PlainRun::Write(handler),
             _ => return None,
         };
         let key = command.only_key()?;
         let arguments = match command.arity() {
             Arity::Exactly(count) => count..count + 1,
-            Arity::AtLeast(least) => least..command.brief_arguments_max.saturating_add(1),
+            Arity::AtLeast(least) => least..costs.brief_arguments_max.saturating_add(1),
         };
         Some(Plain { key, arguments, run })
     }
@@ -100,8 +97,6 @@ impl Registered {
             arity: command.arity(),
             own_name: command.own_name().as_bytes(),
             number,
-            is_brief_alone: command.scope == Scope::Keys
-                && matches!(command.keys, [KeySpec { first: 1, last: -1, step: 1, .. }]),
             plain: Plain::of(command),
             subcommands: command.subcommands.iter().map(|sub| Registered::new(sub, next_number)).collect(),
         }

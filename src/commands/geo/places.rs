@@ -7,6 +7,7 @@ use crate::types::sorted_sets::SortedSet;
 
 use super::{UNITS, distance_text, position, unit_m};
 use crate::commands::args::is_word;
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 use crate::commands::sorted_sets::basics::{Adding, add};
@@ -23,7 +24,7 @@ const GEOADD: Command = Command {
     summary: "Adds places to a sorted set, or moves existing ones.",
     since: "3.2.0",
     complexity: "O(log(N)) for each item added, where N is the number of elements in the sorted set.",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[
         Argument::KEY,
         Argument::one_of("condition", &Argument::words(["NX", "XX"])).since("6.2.0").optional(),
@@ -73,7 +74,7 @@ const GEOPOS: Command = Command {
     summary: "Returns the longitude and latitude of places.",
     since: "3.2.0",
     complexity: "O(1) for each member requested.",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("member").optional().multiple()],
     example: &[
         ("GEOADD Sicily 13.361389 38.115556 Palermo", "(integer) 1"),
@@ -100,7 +101,7 @@ const GEODIST: Command = Command {
     summary: "Returns the distance between two places.",
     since: "3.2.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[
         Argument::KEY,
         Argument::string("member1"),
@@ -135,7 +136,7 @@ const GEOHASH: Command = Command {
     summary: "Returns the standard geohashes of places.",
     since: "3.2.0",
     complexity: "O(1) for each member requested.",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("member").optional().multiple()],
     example: &[
         ("GEOADD Sicily 13.361389 38.115556 Palermo", "(integer) 1"),

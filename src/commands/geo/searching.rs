@@ -5,11 +5,11 @@ use crate::resp::{Reply, Request};
 
 use super::UNITS;
 use super::search::{Form, read, search, target_position, write};
+use crate::commands::costs;
 use crate::commands::facts::{
     Argument, ArgumentKind, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Keyword,
     Result, Run,
 };
-use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[GEORADIUS, GEORADIUSBYMEMBER, GEORADIUSBYMEMBER_RO, GEORADIUS_RO, GEOSEARCH, GEOSEARCHSTORE];
@@ -83,11 +83,11 @@ const GEORADIUS: Command = Command {
     summary: "Returns or stores the places within a circle around a position.",
     since: "3.2.0",
     complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
+    cost: costs::UP_TO_ALL_UNLESS_STORED,
     deprecated: Some(Deprecated {
         since: "6.2.0",
         replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument",
     }),
-    reads_much: Some(reads_much::up_to_all_unless_stored),
     arguments: &[
         Argument::KEY,
         LONGITUDE,
@@ -122,8 +122,8 @@ const GEORADIUS_RO: Command = Command {
     summary: "Returns the places within a circle around a position.",
     since: "3.2.10",
     complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
+    cost: costs::UP_TO_ALL,
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`GEOSEARCH` with the `BYRADIUS` argument" }),
-    reads_much: Some(reads_much::up_to_all),
     arguments: &[
         Argument::KEY,
         LONGITUDE,
@@ -155,11 +155,11 @@ const GEORADIUSBYMEMBER: Command = Command {
     summary: "Returns or stores the places within a circle around another place.",
     since: "3.2.0",
     complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
+    cost: costs::UP_TO_ALL_UNLESS_STORED,
     deprecated: Some(Deprecated {
         since: "6.2.0",
         replaced_by: "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments",
     }),
-    reads_much: Some(reads_much::up_to_all_unless_stored),
     arguments: &[
         Argument::KEY,
         Argument::string("member"),
@@ -192,11 +192,11 @@ const GEORADIUSBYMEMBER_RO: Command = Command {
     summary: "Returns the places within a circle around another place.",
     since: "3.2.10",
     complexity: "O(N+log(M)) where N is the number of elements inside the bounding box of the circular area delimited by center and radius and M is the number of items inside the index.",
+    cost: costs::UP_TO_ALL,
     deprecated: Some(Deprecated {
         since: "6.2.0",
         replaced_by: "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments",
     }),
-    reads_much: Some(reads_much::up_to_all),
     arguments: &[
         Argument::KEY,
         Argument::string("member"),
@@ -230,7 +230,7 @@ const GEOSEARCH: Command = Command {
     since: "6.2.0",
     complexity: "O(N+log(M)) where N is the number of elements in the grid-aligned bounding box area around the shape provided as the filter and M is the number of items inside the shape",
 
-    reads_much: Some(reads_much::all_outside_polygons),
+    cost: costs::ALL_OUTSIDE_POLYGONS,
     arguments: &[Argument::KEY, FROM, BY, ORDER, COUNT, WITHCOORD, WITHDIST, WITHHASH],
     example: &[
         ("GEOADD Sicily 13.361389 38.115556 Palermo 15.087269 37.502669 Catania", "(integer) 2"),
@@ -250,7 +250,7 @@ const GEOSEARCHSTORE: Command = Command {
     since: "6.2.0",
     complexity: "O(N+log(M)) where N is the number of elements in the grid-aligned bounding box area around the shape provided as the filter and M is the number of items inside the shape",
 
-    reads_much: Some(reads_much::all_changing),
+    cost: costs::ALL_CHANGING,
     arguments: &[
         Argument::new("destination", ArgumentKind::Key),
         Argument::new("source", ArgumentKind::Key).of_spec(1),

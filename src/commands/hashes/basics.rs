@@ -8,12 +8,12 @@ use crate::types::hashes::{Hash, HashView};
 use crate::values::expiring::Expiring;
 
 use crate::commands::args;
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 use crate::commands::random_and_scan::{Selection, Wanted, reply_scanned};
-use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[
     HDEL,
@@ -44,7 +44,7 @@ const HSET: Command = Command {
     summary: "Sets fields of a hash, creating it if it is absent; returns how many fields are new.",
     since: "2.0.0",
     complexity: "O(1) for each field/value pair added, so O(N) to add N field/value pairs when the command is called with multiple field/value pairs.",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[
         Argument::KEY,
         Argument::block("data", &[Argument::string("field"), Argument::string("value")]).multiple(),
@@ -81,7 +81,7 @@ const HSETNX: Command = Command {
     summary: "Sets a field of a hash only if the field is absent.",
     since: "2.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("field"), Argument::string("value")],
     example: &[
         ("HSETNX myhash field Hello", "(integer) 1"),
@@ -107,6 +107,7 @@ const HMSET: Command = Command {
     summary: "Sets fields of a hash, creating it if it is absent.",
     since: "2.0.0",
     complexity: "O(N) where N is the number of fields being set.",
+    cost: costs::ARGUMENTS,
     deprecated: Some(Deprecated { since: "4.0.0", replaced_by: "`HSET` with multiple field-value pairs" }),
     arguments: &[
         Argument::KEY,
@@ -129,7 +130,7 @@ const HGET: Command = Command {
     summary: "Returns the value of a hash field.",
     since: "2.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("field")],
     example: &[
         ("HSET myhash field1 foo", "(integer) 1"),
@@ -152,7 +153,7 @@ const HMGET: Command = Command {
     summary: "Returns the values of several hash fields.",
     since: "2.0.0",
     complexity: "O(N) where N is the number of fields being requested.",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("field").multiple()],
     example: &[
         ("HSET myhash field1 Hello field2 World", "(integer) 2"),
@@ -174,8 +175,8 @@ const HGETALL: Command = Command {
     summary: "Returns all fields of a hash with their values.",
     since: "2.0.0",
     complexity: "O(N) where N is the size of the hash.",
+    cost: costs::ALL,
     tips: &["nondeterministic_output_order"],
-    reads_much: Some(reads_much::all),
     arguments: &[Argument::KEY],
     example: &[("HSET myhash field1 Hello", "(integer) 1"), ("HGETALL myhash", "[\"field1\", \"Hello\"]")],
     run: Run::Read(hgetall),
@@ -198,8 +199,8 @@ const HKEYS: Command = Command {
     summary: "Returns the names of all fields of a hash.",
     since: "2.0.0",
     complexity: "O(N) where N is the size of the hash.",
+    cost: costs::ALL,
     tips: &["nondeterministic_output_order"],
-    reads_much: Some(reads_much::all),
     arguments: &[Argument::KEY],
     example: &[
         ("HSET myhash field1 Hello field2 World", "(integer) 2"),
@@ -239,7 +240,7 @@ const HLEN: Command = Command {
     summary: "Returns the number of fields in a hash.",
     since: "2.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY],
     example: &[("HSET myhash field1 Hello field2 World", "(integer) 2"), ("HLEN myhash", "(integer) 2")],
     run: Run::Read(hlen),
@@ -257,7 +258,7 @@ const HSTRLEN: Command = Command {
     summary: "Returns the length in bytes of the value of a hash field.",
     since: "3.2.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("field")],
     example: &[
         ("HSET myhash f1 HelloWorld f2 99", "(integer) 2"),
@@ -280,7 +281,7 @@ const HEXISTS: Command = Command {
     summary: "Returns whether a hash has a field.",
     since: "2.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("field")],
     example: &[
         ("HSET myhash field1 foo", "(integer) 1"),
@@ -303,7 +304,7 @@ const HDEL: Command = Command {
     summary: "Removes fields from a hash; a hash without fields is deleted.",
     since: "2.0.0",
     complexity: "O(N) where N is the number of fields to be removed.",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("field").multiple()],
     example: &[
         ("HSET myhash field1 foo", "(integer) 1"),
@@ -328,7 +329,7 @@ const HINCRBY: Command = Command {
     summary: "Adds a number to the integer in a hash field; an absent field counts as 0.",
     since: "2.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("field"), Argument::integer("increment")],
     example: &[
         ("HSET myhash field 5", "(integer) 1"),
@@ -359,7 +360,7 @@ const HINCRBYFLOAT: Command = Command {
     summary: "Adds a decimal number to the number in a hash field; an absent field counts as 0.",
     since: "2.6.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("field"), Argument::double("increment")],
     example: &[
         ("HSET mykey field 10.50", "(integer) 1"),
@@ -391,8 +392,8 @@ const HRANDFIELD: Command = Command {
     summary: "Returns random fields of a hash, optionally with their values.",
     since: "6.2.0",
     complexity: "O(N) where N is the number of fields returned",
+    cost: costs::AS_COUNTED,
     tips: &["nondeterministic_output"],
-    reads_much: Some(reads_much::as_counted),
     arguments: &[
         Argument::KEY,
         Argument::block("options", &[Argument::integer("count"), Argument::word("WITHVALUES").optional()])
@@ -439,8 +440,8 @@ const HSCAN: Command = Command {
     summary: "Returns some fields of a hash with their values, and the cursor for the next call.",
     since: "2.8.0",
     complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
+    cost: costs::WITH_COUNT,
     tips: &["nondeterministic_output"],
-    reads_much: Some(reads_much::with_count),
     arguments: &[
         Argument::KEY,
         Argument::integer("cursor"),

@@ -9,6 +9,7 @@ use crate::resp::{Reply, Request};
 use crate::types::hashes::{Condition, Hash};
 
 use crate::commands::args::{self, TimeUnit, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
@@ -65,6 +66,7 @@ const HEXPIRE: Command = Command {
     summary: "Sets hash fields to expire after a number of seconds.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, Argument::integer("seconds"), CONDITION, FIELDS],
     example: &[
         ("HSET myhash a Hello b World", "(integer) 2"),
@@ -286,6 +288,7 @@ const HTTL: Command = Command {
     summary: "Returns the seconds until hash fields expire: -1 if never, -2 if the field is absent.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
+    cost: costs::ARGUMENTS,
     tips: &["nondeterministic_output"],
     arguments: &[Argument::KEY, FIELDS],
     example: &[
@@ -314,6 +317,7 @@ const HEXPIRETIME: Command = Command {
     summary: "Returns the Unix times in seconds when hash fields expire: -1 if never, -2 if absent.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, FIELDS],
     example: &[
         ("HSET myhash a Hello b World", "(integer) 2"),
@@ -360,6 +364,7 @@ const HPERSIST: Command = Command {
     summary: "Removes the expiry of hash fields.",
     since: "7.4.0",
     complexity: "O(N) where N is the number of specified fields",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, FIELDS],
     example: &[
         ("HSET myhash a Hello b World", "(integer) 2"),

@@ -6,6 +6,7 @@ use crate::types::hashes::Hash;
 
 use super::field_expiries::{FIELDS, Fields, MISSING_FIELDS, field_moment_ms, only_once};
 use crate::commands::args::{TimeUnit, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
@@ -21,6 +22,7 @@ const HGETDEL: Command = Command {
     summary: "Returns the values of hash fields and deletes the fields.",
     since: "8.0.0",
     complexity: "O(N) where N is the number of specified fields",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, FIELDS],
     example: &[
         ("HSET myhash a Hello b World", "(integer) 2"),
@@ -155,6 +157,7 @@ const HGETEX: Command = Command {
     summary: "Returns the values of hash fields and sets or removes their expiry.",
     since: "8.0.0",
     complexity: "O(N) where N is the number of specified fields",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::KEY,
         Argument::one_of("expiration", &[EX, PX, EXAT, PXAT, Argument::word("PERSIST")]).optional(),
@@ -219,6 +222,7 @@ const HSETEX: Command = Command {
     summary: "Sets hash fields, with optional conditions and an optional expiry.",
     since: "8.0.0",
     complexity: "O(N) where N is the number of fields being set.",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::KEY,
         Argument::one_of("key-condition", &Argument::words(["NX", "XX"])).since("9.1.0").optional(),

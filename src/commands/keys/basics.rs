@@ -6,6 +6,7 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 
 use crate::commands::args::{self, Options, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, ArgumentKind, Categories, Command, Concern, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
@@ -23,6 +24,7 @@ const DEL: Command = Command {
     summary: "Deletes keys; returns how many were present.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of keys that will be removed. When a key to remove holds a value other than a string, the individual complexity for this key is O(M) where M is the number of elements in the list, set, sorted set or hash. Removing a single key that holds a string value is O(1).",
+    cost: costs::BRIEF_ALONE,
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     arguments: &[Argument::KEY.multiple()],
     example: &[("SET key1 Hello", "OK"), ("SET key2 World", "OK"), ("DEL key1 key2 key3", "(integer) 2")],
@@ -57,6 +59,7 @@ const EXISTS: Command = Command {
     summary: "Returns how many of the given keys are present; repeated keys count each time.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of keys to check.",
+    cost: costs::BRIEF_ALONE,
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     arguments: &[Argument::KEY.multiple()],
     example: &[
@@ -81,7 +84,7 @@ const TYPE: Command = Command {
     summary: "Returns the type of the value at a key; `none` if the key is absent.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY],
     example: &[("SET key1 value", "OK"), ("TYPE key1", "string"), ("TYPE nosuchkey", "none")],
     run: Run::Read(kind),
@@ -99,6 +102,7 @@ const UNLINK: Command = Command {
     summary: "Deletes keys and frees large values in the background; returns how many keys were present.",
     since: "4.0.0",
     complexity: "O(1) for each key removed regardless of its size. Then the command does O(N) work in a different thread in order to reclaim memory, where N is the number of allocations the deleted objects where composed of.",
+    cost: costs::BRIEF_ALONE,
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     arguments: &[Argument::KEY.multiple()],
     example: &[("SET key1 Hello", "OK"), ("SET key2 World", "OK"), ("UNLINK key1 key2 key3", "(integer) 2")],
@@ -127,6 +131,7 @@ const TOUCH: Command = Command {
     summary: "Marks keys as used now, without reading them; returns how many are present.",
     since: "3.2.1",
     complexity: "O(N) where N is the number of keys that will be touched.",
+    cost: costs::BRIEF_ALONE,
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     arguments: &[Argument::KEY.multiple()],
     example: &[("SET key1 Hello", "OK"), ("TOUCH key1 key2", "(integer) 1")],
@@ -147,7 +152,7 @@ const RENAME: Command = Command {
     summary: "Renames a key, replacing any key of the new name.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::new("newkey", ArgumentKind::Key).of_spec(1)],
     example: &[
         ("SET mykey Hello", "OK"),
@@ -191,7 +196,7 @@ const RENAMENX: Command = Command {
     summary: "Renames a key only if the new name is free; returns 1 if it was renamed, 0 if not.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::new("newkey", ArgumentKind::Key).of_spec(1)],
     example: &[
         ("SET mykey Hello", "OK"),
@@ -226,6 +231,7 @@ const COPY: Command = Command {
     summary: "Copies a key, in this database or to another one.",
     since: "6.2.0",
     complexity: "O(N) worst case for collections, where N is the number of nested items. O(1) for string values.",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::new("source", ArgumentKind::Key),
         Argument::new("destination", ArgumentKind::Key).of_spec(1),
@@ -295,7 +301,7 @@ const MOVE: Command = Command {
     summary: "Moves a key to another database, unless it is present there; returns 1 if moved, 0 if not.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::integer("db")],
     example: &[
         ("SET mykey Hello", "OK"),
@@ -344,6 +350,7 @@ const SWAPDB: Command = Command {
     summary: "Swaps two databases at once for all clients.",
     since: "4.0.0",
     complexity: "O(N) where N is the count of clients watching or blocking on keys from both databases.",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::integer("index1"), Argument::integer("index2")],
     example: &[
         ("SET mykey Hello", "OK"),

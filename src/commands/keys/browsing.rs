@@ -1,6 +1,6 @@
 //! Finding keys: KEYS, SCAN and RANDOMKEY.
 
-use crate::commands::reads_much;
+use crate::commands::costs;
 use crate::glob::Pattern;
 use crate::keyspace::{Cursor, Names, ScanLimit, Transaction};
 use crate::resp::{Reply, Request};
@@ -20,7 +20,7 @@ const KEYS: Command = Command {
     summary: "Returns all keys that match a pattern. SCAN returns a few at a time.",
     since: "1.0.0",
     complexity: "O(N) with N being the number of keys in the database, under the assumption that the key names in the database and the given pattern have limited length.",
-    reads_much: Some(reads_much::all),
+    cost: costs::ALL,
     tips: &["request_policy:all_shards", "nondeterministic_output_order"],
     arguments: &[Argument::pattern("pattern")],
     example: &[("MSET firstname Jack lastname Stuntman age 35", "OK"), ("KEYS a??", "[\"age\"]")],
@@ -48,7 +48,7 @@ const SCAN: Command = Command {
     summary: "Returns some keys and the cursor for the next call; a full scan returns every key present throughout.",
     since: "2.8.0",
     complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
-    reads_much: Some(reads_much::with_count_changing),
+    cost: costs::KEYS_WITH_COUNT,
     tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
     arguments: &[
         Argument::integer("cursor"),
@@ -140,6 +140,7 @@ const RANDOMKEY: Command = Command {
     summary: "Returns a random key.",
     since: "1.0.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"],
     example: &[("RANDOMKEY", "(nil)"), ("SET mykey Hello", "OK"), ("RANDOMKEY", "\"mykey\"")],
     run: Run::Read(randomkey),

@@ -18,10 +18,12 @@ use crate::values::{LONG_TEXT_BYTES, Loaded, STREAM_KIND, STRING_KIND, TypeFacts
 use sha1::{Digest as _, Sha1};
 
 use crate::commands::args::{self, Options, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
-use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
+use crate::commands::facts::{
+    Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Prepares, Result, Run,
+};
 use crate::commands::fingerprint::Fingerprint;
-use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[DUMP, RESTORE, RESTORE_ASKING];
 
@@ -33,8 +35,8 @@ const DUMP: Command = Command {
     summary: "Returns the value of a key as a payload for RESTORE.",
     since: "2.6.0",
     complexity: "O(1) to access the key and additional O(N*M) to serialize it, where N is the number of Redis objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1).",
+    cost: costs::ALL,
     tips: &["nondeterministic_output"],
-    reads_much: Some(reads_much::all),
     arguments: &[Argument::KEY],
     example: &[("DUMP nosuchkey", "(nil)")],
     run: Run::Read(dump),
@@ -146,6 +148,7 @@ const RESTORE: Command = Command {
     summary: "Creates a key from a payload of DUMP.",
     since: "2.6.0",
     complexity: "O(1) to create the new key and additional O(N*M) to reconstruct the serialized value, where N is the number of Redis objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1). However for sorted set values the complexity is O(N*M*log(N)) because inserting values into sorted sets is O(log(N)).",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::KEY,
         Argument::integer("ttl"),
@@ -155,7 +158,7 @@ const RESTORE: Command = Command {
         Argument::integer("seconds").token("IDLETIME").since("5.0.0").optional(),
         Argument::integer("frequency").token("FREQ").since("5.0.0").optional(),
     ],
-    prepares: Some(read_ahead),
+    prepares: Prepares::Values(read_ahead),
     example: &[("RESTORE mykey 0 garbage", "(error) ERR DUMP payload version or checksum are wrong")],
     run: Run::Write(restore),
     ..Command::DEFAULTS

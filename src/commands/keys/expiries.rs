@@ -4,6 +4,7 @@ use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 
 use crate::commands::args::{self, Options, TimeUnit, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
@@ -24,7 +25,7 @@ const TTL: Command = Command {
     summary: "Returns the seconds until a key expires: -1 if it never does, -2 if it is absent.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     tips: &["nondeterministic_output"],
     arguments: &[Argument::KEY],
     example: &[("SET mykey Hello", "OK"), ("EXPIRE mykey 10", "(integer) 1"), ("TTL mykey", "(integer) 10")],
@@ -70,7 +71,7 @@ const EXPIRE: Command = Command {
     summary: "Sets a key to expire after a number of seconds; 0 or less deletes it.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::integer("seconds"), ExpireConditions::ARGUMENT],
     example: &[
         ("SET mykey Hello", "OK"),
@@ -169,7 +170,7 @@ const PERSIST: Command = Command {
     summary: "Removes the expiry of a key.",
     since: "2.2.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY],
     example: &[
         ("SET mykey Hello EX 10", "OK"),
@@ -228,7 +229,7 @@ const EXPIRETIME: Command = Command {
     summary: "Returns the Unix time in seconds when a key expires: -1 if it never does, -2 if it is absent.",
     since: "7.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY],
     example: &[
         ("SET mykey Hello", "OK"),

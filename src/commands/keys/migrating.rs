@@ -25,6 +25,7 @@ use crate::session::{Cargo, Freight, Migration, Parcel, Receipt, Target, Wait};
 use crate::values::Kept;
 
 use crate::commands::args::{self, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, ArgumentKind, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
@@ -65,6 +66,7 @@ const MIGRATE: Command = Command {
     summary: "Moves keys to another server, or copies them there.",
     since: "2.6.0",
     complexity: "This command actually executes a DUMP+DEL in the source instance, and a RESTORE in the target instance. See the pages of these commands for time complexity. Also an O(N) data transfer between the two instances is performed.",
+    cost: costs::ARGUMENTS,
     tips: &["nondeterministic_output"],
     arguments: &[
         Argument::string("host"),

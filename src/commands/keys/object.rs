@@ -3,6 +3,7 @@
 use crate::keyspace::{Facts, Transaction};
 use crate::resp::{Reply, Request};
 
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
 
@@ -17,7 +18,7 @@ const OF_KEY: Command = Command {
     categories: Categories::KEYSPACE,
     group: Group::GENERIC,
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     tips: &["nondeterministic_output"],
     arguments: &[Argument::KEY],
     ..Command::DEFAULTS
@@ -29,6 +30,7 @@ const OBJECT: Command = Command {
     summary: "Inspects how the server stores and uses a key.",
     since: "2.2.3",
     complexity: "Depends on subcommand.",
+    cost: costs::ARGUMENTS,
     subcommands: &[OBJECT_ENCODING, OBJECT_FREQ, OBJECT_HELP, OBJECT_IDLETIME, OBJECT_REFCOUNT],
     run: Run::Subcommands,
     ..Command::DEFAULTS

@@ -6,11 +6,11 @@ use crate::values::LIST_KIND;
 
 use super::ends::{ENDS, KeysToPop, MOVED_KEYS, MoveEnds, move_between, pop};
 use crate::commands::args::last;
+use crate::commands::costs;
 use crate::commands::facts::{
     Argument, ArgumentKind, Blocking, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Only,
     Result, Run, Taken, Timeout, WaitingRules, looks_at,
 };
-use crate::commands::reads_much;
 use crate::types::lists::ListEnd;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[BLMOVE, BLMPOP, BLPOP, BRPOP, BRPOPLPUSH];
@@ -25,6 +25,7 @@ const BLPOP: Command = Command {
     summary: "Removes and returns the head of the first non-empty list; blocks if all are empty.",
     since: "2.0.0",
     complexity: "O(N) where N is the number of provided keys.",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY.multiple(), Argument::double("timeout")],
     example: &[
         ("RPUSH list1 a b", "(integer) 2"),
@@ -86,6 +87,7 @@ const BLMOVE: Command = Command {
     summary: "Moves an element from one list to another and returns it; blocks if there is none.",
     since: "6.2.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::new("source", ArgumentKind::Key),
         Argument::new("destination", ArgumentKind::Key).of_spec(1),
@@ -143,6 +145,7 @@ const BRPOPLPUSH: Command = Command {
     summary: "Moves the tail of one list to the head of another and returns it; blocks if there is none.",
     since: "2.2.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     deprecated: Some(Deprecated {
         since: "6.2.0",
         replaced_by: "`BLMOVE` with the `RIGHT` and `LEFT` arguments",
@@ -174,7 +177,7 @@ const BLMPOP: Command = Command {
     summary: "Removes and returns elements from the first non-empty list; blocks if all are empty.",
     since: "7.0.0",
     complexity: "O(N+M) where N is the number of provided keys and M is the number of elements returned.",
-    reads_much: Some(reads_much::with_count_changing),
+    cost: costs::WITH_COUNT_CHANGING,
     arguments: &[
         Argument::double("timeout"),
         Argument::integer("numkeys"),

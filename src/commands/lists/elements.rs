@@ -9,9 +9,11 @@ use crate::resp::{Reply, Request};
 use crate::types::lists::{Beside, List, ListEnd, ListView};
 
 use crate::commands::args::{self, Options, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
-use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
-use crate::commands::reads_much;
+use crate::commands::facts::{
+    Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run, Traits,
+};
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[LINDEX, LINSERT, LLEN, LPOS, LRANGE, LREM, LSET, LTRIM];
@@ -26,7 +28,7 @@ const LLEN: Command = Command {
     summary: "Returns the number of elements in a list.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY],
     example: &[("RPUSH mylist Hello World", "(integer) 2"), ("LLEN mylist", "(integer) 2")],
     run: Run::Read(llen),
@@ -43,7 +45,7 @@ const LRANGE: Command = Command {
     summary: "Returns the elements between two positions; negative positions count from the tail.",
     since: "1.0.0",
     complexity: "O(S+N) where S is the distance of start offset from HEAD for small lists, from nearest end (HEAD or TAIL) for large lists; and N is the number of elements in the specified range.",
-    reads_much: Some(reads_much::between_ranks),
+    cost: costs::BETWEEN_RANKS,
     arguments: &[Argument::KEY, Argument::integer("start"), Argument::integer("stop")],
     example: &[
         ("RPUSH mylist one two three", "(integer) 3"),
@@ -85,6 +87,7 @@ const LINDEX: Command = Command {
     summary: "Returns the element at a position; negative positions count from the tail.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of elements to traverse to get to the element at index. This makes asking for the first or the last element of the list O(1).",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, Argument::integer("index")],
     example: &[
         ("RPUSH mylist Hello World", "(integer) 2"),
@@ -109,7 +112,7 @@ const LPOS: Command = Command {
     summary: "Returns the positions of the elements that equal a value.",
     since: "6.0.6",
     complexity: "O(N) where N is the number of elements in the list, for the average case. When searching for elements near the head or the tail of the list, or when the MAXLEN option is provided, the command may run in constant time.",
-    reads_much: Some(reads_much::up_to_all_counted),
+    cost: costs::UP_TO_ALL_COUNTED,
     arguments: &[
         Argument::KEY,
         Argument::string("element"),
@@ -211,7 +214,8 @@ const LINSERT: Command = Command {
     summary: "Inserts an element before or after the first one that equals a pivot.",
     since: "2.2.0",
     complexity: "O(N) where N is the number of elements to traverse before seeing the value pivot. This means that inserting somewhere on the left end on the list (head) can be considered O(1) and inserting somewhere on the right end (tail) is O(N).",
-    reads_much: Some(reads_much::searched),
+    traits: Traits::BRINGS_ARGUMENTS,
+    cost: costs::SEARCHED,
     arguments: &[
         Argument::KEY,
         Argument::one_of("where", &Argument::words(["BEFORE", "AFTER"])),
@@ -250,6 +254,8 @@ const LSET: Command = Command {
     summary: "Replaces the element at a position; negative positions count from the tail.",
     since: "1.0.0",
     complexity: "O(N) where N is the length of the list. Setting either the first or the last element of the list is O(1).",
+    traits: Traits::BRINGS_ARGUMENTS,
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, Argument::integer("index"), Argument::string("element")],
     example: &[
         ("RPUSH mylist one two three", "(integer) 3"),
@@ -275,7 +281,8 @@ const LREM: Command = Command {
     summary: "Removes elements that equal a value: all, or a number of them from the head or the tail.",
     since: "1.0.0",
     complexity: "O(N+M) where N is the length of the list and M is the number of elements removed.",
-    reads_much: Some(reads_much::searched),
+    traits: Traits::BRINGS_ARGUMENTS,
+    cost: costs::SEARCHED,
     arguments: &[Argument::KEY, Argument::integer("count"), Argument::string("element")],
     example: &[
         ("RPUSH mylist hello hello foo hello", "(integer) 4"),
@@ -307,6 +314,8 @@ const LTRIM: Command = Command {
     summary: "Keeps only the elements between two positions, and removes the others.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of elements to be removed by the operation.",
+    traits: Traits::BRINGS_ARGUMENTS,
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, Argument::integer("start"), Argument::integer("stop")],
     example: &[
         ("RPUSH mylist one two three", "(integer) 3"),

@@ -1,6 +1,6 @@
 //! The commands at the ends of lists: pushing, popping and moving.
 
-use crate::commands::reads_much;
+use crate::commands::costs;
 use crate::keyspace::Transaction;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, Sent};
@@ -10,7 +10,7 @@ use crate::commands::args::{PopFromSeveral, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, ArgumentKind, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Only, Result,
-    Run, looks_at,
+    Run, Traits, looks_at,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -35,7 +35,8 @@ const LPUSH: Command = Command {
     summary: "Adds elements at the head of a list, creating it if it is absent.",
     since: "1.0.0",
     complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
-    is_brief: true,
+    traits: Traits::BRINGS_ARGUMENTS,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("element").multiple()],
     example: &[
         ("LPUSH mylist world", "(integer) 1"),
@@ -118,9 +119,8 @@ const LPOP: Command = Command {
     summary: "Removes and returns elements from the head of a list; an empty list is deleted.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of elements returned",
-    reads_much: Some(reads_much::as_counted_changing),
-    is_brief: true,
-    brief_arguments_max: 2,
+    traits: Traits::BRINGS_ARGUMENTS,
+    cost: costs::AS_COUNTED_CHANGING.brief_up_to(2),
     arguments: &[Argument::KEY, Argument::integer("count").since("6.2.0").optional()],
     example: &[
         ("RPUSH mylist one two three", "(integer) 3"),
@@ -193,7 +193,7 @@ const LMPOP: Command = Command {
     summary: "Removes and returns elements from an end of the first non-empty list.",
     since: "7.0.0",
     complexity: "O(N+M) where N is the number of provided keys and M is the number of elements returned.",
-    reads_much: Some(reads_much::with_count_changing),
+    cost: costs::WITH_COUNT_CHANGING,
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -273,6 +273,7 @@ const LMOVE: Command = Command {
     summary: "Moves an element from an end of one list to an end of another, and returns it.",
     since: "6.2.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::new("source", ArgumentKind::Key),
         Argument::new("destination", ArgumentKind::Key).of_spec(1),
@@ -343,6 +344,7 @@ const RPOPLPUSH: Command = Command {
     summary: "Moves an element from the tail of one list to the head of another, and returns it.",
     since: "1.2.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     deprecated: Some(Deprecated {
         since: "6.2.0",
         replaced_by: "`LMOVE` with the `RIGHT` and `LEFT` arguments",

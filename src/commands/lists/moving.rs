@@ -8,6 +8,7 @@ use crate::values::LIST_KIND;
 
 use super::ends::{ENDS, MOVED_KEYS, MoveEnds, pop_event, push_event};
 use crate::commands::args::{self, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, ArgumentKind, Blocking, Categories, Command, Flags, Group, Only, Result, Run, Taken, Timeout,
@@ -37,6 +38,7 @@ const LMOVEM: Command = Command {
     summary: "Moves several elements from an end of one list to an end of another, and returns them.",
     since: "8.10.0",
     complexity: "O(N) where N is the number of elements moved.",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::new("source", ArgumentKind::Key),
         Argument::new("destination", ArgumentKind::Key).of_spec(1),
@@ -76,6 +78,7 @@ const BLMOVEM: Command = Command {
     summary: "Moves several elements from one list to another; blocks if there are none, or fewer than EXACTLY.",
     since: "8.10.0",
     complexity: "O(N) where N is the number of elements moved.",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::new("source", ArgumentKind::Key),
         Argument::new("destination", ArgumentKind::Key).of_spec(1),

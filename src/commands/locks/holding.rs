@@ -11,10 +11,11 @@ use crate::types::strings::Text;
 use crate::values::ABSENT_KIND;
 
 use crate::commands::args::{self, Options, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Only, Result, Run, Taken,
-    Timeout, WaitingRules,
+    Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Only, Prepares, Result, Run,
+    Taken, Timeout, WaitingRules,
 };
 use crate::commands::strings::basics::{Condition, tell_of_write};
 use crate::commands::strings::compare::delete_if;
@@ -30,6 +31,7 @@ const LOCK: Command = Command {
     summary: "Takes and releases locks by token. Each holder gets a fencing number that only grows.",
     since: "1.0.0",
     complexity: "Depends on subcommand.",
+    cost: costs::ARGUMENTS,
     subcommands: &[LOCK_ACQUIRE, LOCK_EXTEND, LOCK_FENCE, LOCK_HELP, LOCK_RELEASE],
     run: Run::Subcommands,
     ..Command::DEFAULTS
@@ -50,9 +52,9 @@ const LOCK_ACQUIRE: Command = Command {
     summary: "Takes a free lock and returns its fencing number; otherwise returns nil, or waits in line.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
     // Without WAIT.
-    brief_arguments_max: 6,
+    cost: costs::ARGUMENTS.brief_up_to(6),
+    prepares: Prepares::Texts,
     arguments: &[Argument::KEY, TOKEN, PX, Argument::integer("milliseconds").token("WAIT").optional()],
     tips: &["nondeterministic_output"],
     example: &[
@@ -143,7 +145,7 @@ const LOCK_EXTEND: Command = Command {
     summary: "Makes a lock expire later and returns its fencing number, if the token holds it; otherwise nil.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, TOKEN, PX],
     tips: &["nondeterministic_output"],
     example: &[
@@ -185,7 +187,7 @@ const LOCK_RELEASE: Command = Command {
     summary: "Deletes a lock if the token holds it, which grants it to the next in line.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, TOKEN],
     example: &[
         ("SET mylock token-1 NX PX 30000", "OK"),
@@ -208,7 +210,7 @@ const LOCK_FENCE: Command = Command {
     summary: "Returns the fencing number of a lock, if the token holds it; otherwise nil.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, TOKEN],
     tips: &["nondeterministic_output"],
     example: &[("LOCK FENCE nosuchlock token-1", "(nil)")],

@@ -14,6 +14,7 @@ use crate::resp::{Reply, Request, tree};
 use crate::types;
 
 use crate::commands::args::{self, Options, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::execution::permission;
 use crate::commands::facts::{
@@ -29,6 +30,7 @@ const LOCKS: Command = Command {
     summary: "Inspects locks: keys set by SETNX or SET NX, and hashes that a script creates with an expiry.",
     since: "1.0.0",
     complexity: "Depends on subcommand.",
+    cost: costs::ARGUMENTS,
     subcommands: &[LOCKS_GET, LOCKS_HELP, LOCKS_LIST, LOCKS_LOG, LOCKS_RESET, LOCKS_STATS],
     run: Run::Subcommands,
     ..Command::DEFAULTS
@@ -44,6 +46,7 @@ const LOCKS_LIST: Command = Command {
     summary: "Lists held locks that the user may read, longest held first: 100 of the database, or a given number.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of locks that are followed, 4096 at most",
+    cost: costs::ARGUMENTS,
     tips: &["nondeterministic_output"],
     arguments: &[
         Argument::pattern("pattern").token("MATCH").optional(),
@@ -151,7 +154,7 @@ const LOCKS_GET: Command = Command {
     summary: "Returns details of a lock: holder, depth, past holders, refused and waiting clients, history.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     tips: &["nondeterministic_output"],
     arguments: &[Argument::KEY],
     example: &[("LOCKS GET nosuchlock", "(nil)")],
@@ -309,6 +312,7 @@ const LOCKS_LOG: Command = Command {
     summary: "Lists misuse of locks that the user may read: the newest ten findings, a given number, or all (-1).",
     since: "1.0.0",
     complexity: "O(N) where N is the number of findings, 128 at most",
+    cost: costs::ARGUMENTS,
     tips: &["nondeterministic_output"],
     arguments: &[Argument::integer("count").optional()],
     example: &[
@@ -356,6 +360,7 @@ const LOCKS_STATS: Command = Command {
     summary: "Returns counts of locks, of what happened to them, and of misuse.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of locks that are followed, 4096 at most",
+    cost: costs::ARGUMENTS,
     tips: &["nondeterministic_output"],
     run: Run::Server(stats),
     ..Command::DEFAULTS
@@ -424,6 +429,7 @@ const LOCKS_RESET: Command = Command {
     summary: "Removes all findings and sets the counts to zero; held locks stay tracked.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of findings, 128 at most",
+    cost: costs::ARGUMENTS,
     example: &[("LOCKS RESET", "OK"), ("LOCKS LOG", "[]")],
     run: Run::Server(reset),
     ..Command::DEFAULTS

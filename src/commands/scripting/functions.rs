@@ -12,6 +12,7 @@ use crate::scripting::{Callable, Invocation};
 
 use super::scripts::{kill, show_script};
 use crate::commands::args::{Options, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::execution::admission::busy;
 use crate::commands::execution::bridge::Bridge;
@@ -37,8 +38,12 @@ const CHANGE_CATEGORIES: Categories = Categories::SCRIPTING.and(Categories::WRIT
 const TO_ALL_SHARDS: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
 
 /// The facts that most commands of this file share.
-const SCRIPTING: Command =
-    Command { categories: Categories::SCRIPTING, group: Group::SCRIPTING, ..Command::DEFAULTS };
+const SCRIPTING: Command = Command {
+    categories: Categories::SCRIPTING,
+    group: Group::SCRIPTING,
+    cost: costs::ARGUMENTS,
+    ..Command::DEFAULTS
+};
 
 const FCALL: Command = Command {
     name: "fcall",
@@ -130,6 +135,7 @@ const FUNCTION: Command = Command {
     summary: "Manages function libraries.",
     since: "7.0.0",
     complexity: "Depends on subcommand.",
+    cost: costs::ARGUMENTS,
     subcommands: &[
         FUNCTION_DELETE,
         FUNCTION_DUMP,
@@ -161,6 +167,7 @@ const FUNCTION_LOAD: Command = Command {
     summary: "Loads a library and returns its name, which the first line of its code states.",
     since: "7.0.0",
     complexity: "O(1) (considering compilation time is redundant)",
+    cost: costs::ARGUMENTS,
     tips: TO_ALL_SHARDS,
     arguments: &[Argument::word("REPLACE").optional(), Argument::string("function-code")],
     example: &[MYLIB, ("FCALL myfunc 0 hello", "\"hello\"")],
@@ -195,6 +202,7 @@ const FUNCTION_DELETE: Command = Command {
     summary: "Removes a library with all its functions.",
     since: "7.0.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     tips: TO_ALL_SHARDS,
     arguments: &[Argument::string("library-name")],
     example: &[MYLIB, ("FUNCTION DELETE mylib", "OK"), ("FCALL myfunc 0", "(error) ERR Function not found")],
@@ -223,6 +231,7 @@ const FUNCTION_FLUSH: Command = Command {
     summary: "Removes all libraries.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of functions deleted",
+    cost: costs::ARGUMENTS,
     tips: TO_ALL_SHARDS,
     arguments: &[Argument::one_of("flush-type", &Argument::words(["ASYNC", "SYNC"])).optional()],
     example: &[("FUNCTION FLUSH", "OK")],
@@ -339,6 +348,7 @@ const FUNCTION_RESTORE: Command = Command {
     summary: "Loads the libraries from a payload of FUNCTION DUMP.",
     since: "7.0.0",
     complexity: "O(N) where N is the number of functions on the payload",
+    cost: costs::ARGUMENTS,
     tips: TO_ALL_SHARDS,
     arguments: &[
         Argument::string("serialized-value"),

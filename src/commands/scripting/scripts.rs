@@ -6,6 +6,7 @@ use crate::scripting::running::{ScriptKind, Unkilled};
 use crate::scripting::{Callable, Digest, Interpreter, Invocation, Known};
 
 use crate::commands::args::is_word;
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::execution::admission::busy;
 use crate::commands::execution::bridge::Bridge;
@@ -31,8 +32,12 @@ const ARGS: Argument = Argument::string("arg").optional().multiple();
 const FLAGS: Flags = Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS);
 
 /// The facts that most commands of this file share.
-const SCRIPTING: Command =
-    Command { categories: Categories::SCRIPTING, group: Group::SCRIPTING, ..Command::DEFAULTS };
+const SCRIPTING: Command = Command {
+    categories: Categories::SCRIPTING,
+    group: Group::SCRIPTING,
+    cost: costs::ARGUMENTS,
+    ..Command::DEFAULTS
+};
 
 const EVAL: Command = Command {
     name: "eval",
@@ -190,6 +195,7 @@ const SCRIPT: Command = Command {
     summary: "Manages the cache of Lua scripts.",
     since: "2.6.0",
     complexity: "Depends on subcommand.",
+    cost: costs::ARGUMENTS,
     subcommands: &[
         SCRIPT_DEBUG,
         SCRIPT_EXISTS,

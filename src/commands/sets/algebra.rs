@@ -11,11 +11,11 @@ use crate::resp::{Reply, Request};
 use crate::types::sets::{self, FACTS, Member, NewSet, Set, SetView};
 
 use crate::commands::args::{self, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
-use crate::commands::reads_much;
 use crate::values::SET_KIND;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -30,8 +30,8 @@ const SINTER: Command = Command {
     summary: "Returns the intersection of sets.",
     since: "1.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
+    cost: costs::SMALLEST,
     tips: &["nondeterministic_output_order"],
-    reads_much: Some(reads_much::smallest),
     arguments: &[Argument::KEY.multiple()],
     example: &[
         ("SADD key1 1 2 3", "(integer) 3"),
@@ -76,7 +76,7 @@ const SINTERSTORE: Command = Command {
     summary: "Stores the intersection of sets at a key; returns its size.",
     since: "1.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
-    reads_much: Some(reads_much::smallest_changing),
+    cost: costs::SMALLEST_CHANGING,
     arguments: &[Argument::new("destination", ArgumentKind::Key), Argument::KEY.multiple().of_spec(1)],
     example: &[
         ("SADD key1 1 2 3", "(integer) 3"),
@@ -122,7 +122,7 @@ const SINTERCARD: Command = Command {
     summary: "Returns the size of the intersection of sets, up to an optional limit.",
     since: "7.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",
-    reads_much: Some(reads_much::smallest_summed_up),
+    cost: costs::SMALLEST_SUMMED_UP,
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -182,8 +182,8 @@ const SUNION: Command = Command {
     summary: "Returns the union of sets.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
+    cost: costs::ALL,
     tips: &["nondeterministic_output_order"],
-    reads_much: Some(reads_much::all),
     arguments: &[Argument::KEY.multiple()],
     example: &[
         ("SADD key1 1", "(integer) 1"),
@@ -209,7 +209,7 @@ const SUNIONCARD: Command = Command {
     summary: "Returns the size of the union of sets, exactly or approximately.",
     since: "8.10.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
-    reads_much: Some(reads_much::all),
+    cost: costs::ALL,
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -255,7 +255,7 @@ const SUNIONSTORE: Command = Command {
     summary: "Stores the union of sets at a key; returns its size.",
     since: "1.0.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
-    reads_much: Some(reads_much::all_changing),
+    cost: costs::ALL_CHANGING,
     arguments: &[Argument::new("destination", ArgumentKind::Key), Argument::KEY.multiple().of_spec(1)],
     example: &[
         ("SADD key1 1 2", "(integer) 2"),
@@ -316,7 +316,7 @@ const SDIFFCARD: Command = Command {
     summary: "Returns how many members of the first set are in none of the others.",
     since: "8.10.0",
     complexity: "O(N) where N is the total number of elements in all given sets.",
-    reads_much: Some(reads_much::all),
+    cost: costs::ALL,
     example: &[
         ("SADD key1 1 2 3", "(integer) 3"),
         ("SADD key2 3 4 5", "(integer) 3"),

@@ -5,12 +5,12 @@ use crate::resp::{Reply, Request};
 use crate::types::sets::{Member, Set, SetView};
 
 use crate::commands::args;
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 use crate::commands::random_and_scan::{Selection, Wanted, reply_scanned};
-use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[SADD, SCARD, SISMEMBER, SMEMBERS, SMISMEMBER, SMOVE, SPOP, SRANDMEMBER, SREM, SSCAN];
@@ -25,7 +25,7 @@ const SADD: Command = Command {
     summary: "Adds members to a set, creating it if it is absent.",
     since: "1.0.0",
     complexity: "O(1) for each element added, so O(N) to add N elements when the command is called with multiple arguments.",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("member").multiple()],
     example: &[
         ("SADD myset Hello World", "(integer) 2"),
@@ -51,7 +51,7 @@ const SREM: Command = Command {
     summary: "Removes members from a set; a set without members is deleted.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of members to be removed.",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("member").multiple()],
     example: &[
         ("SADD myset one two three", "(integer) 3"),
@@ -76,7 +76,7 @@ const SISMEMBER: Command = Command {
     summary: "Returns whether a value is a member of a set.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("member")],
     example: &[
         ("SADD myset one", "(integer) 1"),
@@ -99,7 +99,7 @@ const SMISMEMBER: Command = Command {
     summary: "Returns, for each of several values, whether it is a member of a set.",
     since: "6.2.0",
     complexity: "O(N) where N is the number of elements being checked for membership",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("member").multiple()],
     example: &[
         ("SADD myset one", "(integer) 1"),
@@ -121,8 +121,8 @@ const SMEMBERS: Command = Command {
     summary: "Returns all members of a set.",
     since: "1.0.0",
     complexity: "O(N) where N is the set cardinality.",
+    cost: costs::ALL,
     tips: &["nondeterministic_output_order"],
-    reads_much: Some(reads_much::all),
     arguments: &[Argument::KEY],
     example: &[("SADD myset 3 1 2", "(integer) 3"), ("SMEMBERS myset", "[\"1\", \"2\", \"3\"]")],
     run: Run::Read(smembers),
@@ -146,7 +146,7 @@ const SCARD: Command = Command {
     summary: "Returns the number of members of a set.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY],
     example: &[("SADD myset Hello World", "(integer) 2"), ("SCARD myset", "(integer) 2")],
     run: Run::Read(scard),
@@ -164,9 +164,7 @@ const SPOP: Command = Command {
     summary: "Removes and returns random members of a set.",
     since: "1.0.0",
     complexity: "Without the count argument O(1), otherwise O(N) where N is the value of the passed count.",
-    reads_much: Some(reads_much::as_counted_changing),
-    is_brief: true,
-    brief_arguments_max: 2,
+    cost: costs::AS_COUNTED_CHANGING.brief_up_to(2),
     tips: &["nondeterministic_output"],
     arguments: &[Argument::KEY, Argument::integer("count").since("3.2.0").optional()],
     example: &[("SADD myset one", "(integer) 1"), ("SPOP myset", "\"one\""), ("SPOP myset", "(nil)")],
@@ -209,10 +207,8 @@ const SRANDMEMBER: Command = Command {
     summary: "Returns random members of a set without removing them.",
     since: "1.0.0",
     complexity: "Without the count argument O(1), otherwise O(N) where N is the absolute value of the passed count.",
-    is_brief: true,
-    brief_arguments_max: 2,
+    cost: costs::AS_COUNTED.brief_up_to(2),
     tips: &["nondeterministic_output"],
-    reads_much: Some(reads_much::as_counted),
     arguments: &[Argument::KEY, Argument::integer("count").since("2.6.0").optional()],
     example: &[
         ("SADD myset one", "(integer) 1"),
@@ -256,6 +252,7 @@ const SMOVE: Command = Command {
     summary: "Moves a member from one set to another in one atomic step.",
     since: "1.0.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::new("source", ArgumentKind::Key),
         Argument::new("destination", ArgumentKind::Key).of_spec(1),
@@ -289,8 +286,8 @@ const SSCAN: Command = Command {
     summary: "Returns some members of a set and the cursor for the next call.",
     since: "2.8.0",
     complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
+    cost: costs::WITH_COUNT,
     tips: &["nondeterministic_output"],
-    reads_much: Some(reads_much::with_count),
     arguments: &[
         Argument::KEY,
         Argument::integer("cursor"),

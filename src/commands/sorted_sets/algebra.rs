@@ -5,10 +5,10 @@ use crate::resp::{Reply, Request};
 
 use super::operation::{Operation, Operator};
 use super::{reply_members, store};
+use crate::commands::costs;
 use crate::commands::facts::{
     Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
-use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[ZDIFF, ZDIFFSTORE, ZINTER, ZINTERCARD, ZINTERSTORE, ZUNION, ZUNIONSTORE];
@@ -36,7 +36,7 @@ const ZUNION: Command = Command {
     summary: "Returns the union of sorted sets; the scores of a member are summed unless AGGREGATE is given.",
     since: "6.2.0",
     complexity: "O(N)+O(M*log(M)) with N being the sum of the sizes of the input sorted sets, and M being the number of elements in the resulting sorted set.",
-    reads_much: Some(reads_much::all),
+    cost: costs::ALL,
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -77,7 +77,7 @@ const ZUNIONSTORE: Command = Command {
     summary: "Stores the union of sorted sets; the scores of a member are summed unless AGGREGATE is given.",
     since: "2.0.0",
     complexity: "O(N)+O(M log(M)) with N being the sum of the sizes of the input sorted sets, and M being the number of elements in the resulting sorted set.",
-    reads_much: Some(reads_much::all_changing),
+    cost: costs::ALL_CHANGING,
     arguments: &[
         Argument::new("destination", ArgumentKind::Key),
         Argument::integer("numkeys"),
@@ -111,7 +111,7 @@ const ZINTER: Command = Command {
     name: "zinter",
     summary: "Returns the intersection of sorted sets; scores are summed unless AGGREGATE is given.",
     complexity: "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.",
-    reads_much: Some(reads_much::smallest_counted),
+    cost: costs::SMALLEST_COUNTED,
     example: &[
         ("ZADD zset1 1 one 2 two", "(integer) 2"),
         ("ZADD zset2 1 one 2 two 3 three", "(integer) 3"),
@@ -131,7 +131,7 @@ const ZINTERSTORE: Command = Command {
     summary: "Stores the intersection of sorted sets; scores are summed unless AGGREGATE is given.",
     since: "2.0.0",
     complexity: "O(N*K)+O(M*log(M)) worst case with N being the smallest input sorted set, K being the number of input sorted sets and M being the number of elements in the resulting sorted set.",
-    reads_much: Some(reads_much::smallest_counted_changing),
+    cost: costs::SMALLEST_COUNTED_CHANGING,
     arguments: &[
         Argument::new("destination", ArgumentKind::Key),
         Argument::integer("numkeys"),
@@ -157,7 +157,7 @@ const ZINTERCARD: Command = Command {
     summary: "Returns the number of members that all the sorted sets share.",
     since: "7.0.0",
     complexity: "O(N*K) worst case with N being the smallest input sorted set, K being the number of input sorted sets.",
-    reads_much: Some(reads_much::smallest_summed_up),
+    cost: costs::SMALLEST_SUMMED_UP,
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),
@@ -190,7 +190,7 @@ const ZDIFF: Command = Command {
     summary: "Returns the members of the first sorted set that are in none of the others.",
     since: "6.2.0",
     complexity: "O(L + (N-K)log(N)) worst case where L is the total number of elements in all the sets, N is the size of the first set, and K is the size of the result set.",
-    reads_much: Some(reads_much::all),
+    cost: costs::ALL,
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),

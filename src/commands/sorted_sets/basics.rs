@@ -7,6 +7,7 @@ use crate::types::sorted_sets::{SortedSet, SortedSetView, score};
 
 use super::{members, scores};
 use crate::commands::args::is_word;
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
@@ -24,7 +25,7 @@ const ZADD: Command = Command {
     summary: "Adds members with scores to a sorted set, or changes the scores of existing members.",
     since: "1.2.0",
     complexity: "O(log(N)) for each item added, where N is the number of elements in the sorted set.",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[
         Argument::KEY,
         Argument::one_of("condition", &Argument::words(["NX", "XX"])).since("3.0.2").optional(),
@@ -175,7 +176,7 @@ const ZINCRBY: Command = Command {
     summary: "Adds to the score of a member; an absent member starts at 0.",
     since: "1.2.0",
     complexity: "O(log(N)) where N is the number of elements in the sorted set.",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::integer("increment"), Argument::string("member")],
     example: &[("ZADD myzset 1 one", "(integer) 1"), ("ZINCRBY myzset 2 one", "\"3\"")],
     run: Run::Write(zincrby),
@@ -194,7 +195,7 @@ const ZCARD: Command = Command {
     summary: "Returns the number of members of a sorted set.",
     since: "1.2.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY],
     example: &[("ZADD myzset 1 one 2 two 3 three", "(integer) 3"), ("ZCARD myzset", "(integer) 3")],
     run: Run::Read(zcard),
@@ -212,7 +213,7 @@ const ZSCORE: Command = Command {
     summary: "Returns the score of a member of a sorted set.",
     since: "1.2.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("member")],
     example: &[
         ("ZADD myzset 1.5 one", "(integer) 1"),
@@ -242,7 +243,7 @@ const ZMSCORE: Command = Command {
     summary: "Returns the scores of several members of a sorted set.",
     since: "6.2.0",
     complexity: "O(N) where N is the number of members being requested.",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("member").multiple()],
     example: &[
         ("ZADD myzset 1 one 2 two", "(integer) 2"),
@@ -265,7 +266,7 @@ const ZRANK: Command = Command {
     summary: "Returns the rank of a member, counted from 0 at the lowest score.",
     since: "2.0.0",
     complexity: "O(log(N))",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("member"), Argument::word("WITHSCORE").optional()],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
@@ -325,7 +326,7 @@ const ZCOUNT: Command = Command {
     summary: "Returns the number of members in a range of scores.",
     since: "2.0.0",
     complexity: "O(log(N)) with N being the number of elements in the sorted set.",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::double("min"), Argument::double("max")],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
@@ -349,6 +350,7 @@ const ZLEXCOUNT: Command = Command {
     summary: "Returns the number of members in a range of byte order; all scores must be equal.",
     since: "2.8.9",
     complexity: "O(log(N)) with N being the number of elements in the sorted set.",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, Argument::string("min"), Argument::string("max")],
     example: &[
         ("ZADD myzset 0 a 0 b 0 c 0 d", "(integer) 4"),

@@ -6,12 +6,12 @@ use crate::values::SORTED_SET_KIND;
 
 use super::removing::{PoppingFromSeveral, Side, pop};
 use crate::commands::args::last;
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Only, Result, Run, Taken,
     Timeout, WaitingRules, looks_at,
 };
-use crate::commands::reads_much;
 use crate::types::sorted_sets::SortedSet;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[BZMPOP, BZPOPMAX, BZPOPMIN];
@@ -27,6 +27,7 @@ const BZPOPMIN: Command = Command {
     summary: "Removes and returns the lowest-scored member of the first non-empty sorted set; blocks if all are empty.",
     since: "5.0.0",
     complexity: "O(log(N)) with N being the number of elements in the sorted set.",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY.multiple(), Argument::double("timeout")],
     example: &[
         ("ZADD zset1 0 a 1 b", "(integer) 2"),
@@ -95,7 +96,7 @@ const BZMPOP: Command = Command {
     summary: "Removes and returns members of the first non-empty sorted set; blocks if all are empty.",
     since: "7.0.0",
     complexity: "O(K) + O(M*log(N)) where K is the number of provided keys, N being the number of elements in the sorted set, and M being the number of elements popped.",
-    reads_much: Some(reads_much::with_count_changing),
+    cost: costs::WITH_COUNT_CHANGING,
     arguments: &[
         Argument::double("timeout"),
         Argument::integer("numkeys"),

@@ -7,9 +7,9 @@ use crate::resp::shortest::write_shortest;
 use crate::resp::{Reply, Request};
 use crate::types::sorted_sets::{SortedSet, SortedSetView, score};
 
+use crate::commands::costs;
 use crate::commands::facts::{Argument, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
 use crate::commands::random_and_scan::{Selection, Wanted, reply_scanned};
-use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[ZRANDMEMBER, ZSCAN];
 
@@ -21,8 +21,8 @@ const ZRANDMEMBER: Command = Command {
     summary: "Returns random members of a sorted set.",
     since: "6.2.0",
     complexity: "O(N) where N is the number of members returned",
+    cost: costs::AS_COUNTED,
     tips: &["nondeterministic_output"],
-    reads_much: Some(reads_much::as_counted),
     arguments: &[
         Argument::KEY,
         Argument::block("options", &[Argument::integer("count"), Argument::word("WITHSCORES").optional()])
@@ -75,8 +75,8 @@ const ZSCAN: Command = Command {
     summary: "Returns some members of a sorted set with their scores, and the cursor for the next call.",
     since: "2.8.0",
     complexity: "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
+    cost: costs::WITH_COUNT,
     tips: &["nondeterministic_output"],
-    reads_much: Some(reads_much::with_count),
     arguments: &[
         Argument::KEY,
         Argument::integer("cursor"),

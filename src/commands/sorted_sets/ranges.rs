@@ -10,12 +10,12 @@ use crate::types::sorted_sets::{SortedSet, SortedSetView};
 
 use super::{members, reply_members, scores, store};
 use crate::commands::args::{self, Options, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Amount, Argument, ArgumentKind, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result,
-    Run,
+    Argument, ArgumentKind, Categories, Command, Cost, Costs, Deprecated, Estimate, Flags, Group, KeyFlags,
+    KeySpec, Result, Run,
 };
-use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[ZRANGE, ZRANGEBYLEX, ZRANGEBYSCORE, ZRANGESTORE, ZREVRANGE, ZREVRANGEBYLEX, ZREVRANGEBYSCORE];
@@ -30,7 +30,7 @@ const ZRANGE: Command = Command {
     summary: "Returns the members in a range of ranks, of scores, or of byte order.",
     since: "1.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements returned.",
-    reads_much: Some(reads_much::in_range),
+    cost: costs::IN_RANGE,
     arguments: &[
         Argument::KEY,
         Argument::string("start"),
@@ -175,8 +175,8 @@ const ZREVRANGE: Command = Command {
     summary: "Returns the members in a range of ranks, highest score first.",
     since: "1.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements returned.",
+    cost: costs::BETWEEN_RANKS,
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `REV` argument" }),
-    reads_much: Some(reads_much::between_ranks),
     arguments: &[
         Argument::KEY,
         Argument::integer("start"),
@@ -202,8 +202,8 @@ const ZRANGEBYSCORE: Command = Command {
     summary: "Returns the members in a range of scores, lowest score first.",
     since: "1.0.5",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).",
+    cost: costs::WITHIN_LIMIT,
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `BYSCORE` argument" }),
-    reads_much: Some(reads_much::within_limit),
     arguments: &[
         Argument::KEY,
         Argument::double("min"),
@@ -263,8 +263,8 @@ const ZRANGEBYLEX: Command = Command {
     summary: "Returns the members in a range of byte order; all scores must be equal.",
     since: "2.8.9",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements being returned. If M is constant (e.g. always asking for the first 10 elements with LIMIT), you can consider it O(log(N)).",
+    cost: costs::WITHIN_LIMIT,
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`ZRANGE` with the `BYLEX` argument" }),
-    reads_much: Some(reads_much::within_limit),
     arguments: &[
         Argument::KEY,
         Argument::string("min"),
@@ -321,7 +321,7 @@ const ZRANGESTORE: Command = Command {
     summary: "Stores the members in a range at another key.",
     since: "6.2.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements stored into the destination key.",
-    reads_much: Some(stores),
+    cost: Costs::of(stores),
     arguments: &[
         Argument::new("dst", ArgumentKind::Key),
         Argument::new("src", ArgumentKind::Key).of_spec(1),
@@ -343,11 +343,11 @@ const ZRANGESTORE: Command = Command {
 };
 
 /// How many members ZRANGESTORE stores of a large set.
-fn stores(request: Request<'_>, tx: Option<&Transaction<'_>>) -> Amount {
-    let set = tx.and_then(|tx| tx.glance_at::<SortedSet>(request.at(2)));
-    let selected = Selected::parse(request, 2, Form { is_stored: true, ..Form::default() });
+fn stores(estimate: &Estimate<'_>) -> Cost {
+    let set = estimate.value::<SortedSet>(estimate.request.at(2));
+    let selected = Selected::parse(estimate.request, 2, Form { is_stored: true, ..Form::default() });
     let count = set.zip(selected.ok()).map_or(0, |(set, selected)| selected.positions(set).len());
-    Amount::of(count as u64).changing().with_small_reply()
+    estimate.reading(count as u64).changing().with_small_reply()
 }
 
 fn zrangestore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {

@@ -1,6 +1,6 @@
 //! Removing members: by their names, in a range, or from an end.
 
-use crate::commands::reads_much;
+use crate::commands::costs;
 use crate::keyspace::Transaction;
 use crate::resp::{Protocol, Reply, Request};
 use crate::types::sorted_sets::ranges::Bounds;
@@ -10,7 +10,7 @@ use super::{members, reply_members, scores};
 use crate::commands::args::{self, PopFromSeveral, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Amount, Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, Categories, Command, Cost, Costs, Estimate, Flags, Group, KeyFlags, KeySpec, Result, Run,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -27,7 +27,7 @@ const ZREM: Command = Command {
     summary: "Removes members from a sorted set; a sorted set without members is deleted.",
     since: "1.2.0",
     complexity: "O(M*log(N)) with N being the number of elements in the sorted set and M the number of elements to be removed.",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("member").multiple()],
     example: &[("ZADD myzset 1 one 2 two 3 three", "(integer) 3"), ("ZREM myzset two four", "(integer) 1")],
     run: Run::Write(zrem),
@@ -47,7 +47,7 @@ const ZREMRANGEBYRANK: Command = Command {
     summary: "Removes the members in a range of ranks; returns how many were removed.",
     since: "2.0.0",
     complexity: "O(log(N)+M) with N being the number of elements in the sorted set and M the number of elements removed by the operation.",
-    reads_much: Some(|request, tx| removes(request, tx, by_ranks)),
+    cost: Costs::of(|estimate| removes(estimate, by_ranks)),
     arguments: &[Argument::KEY, Argument::integer("start"), Argument::integer("stop")],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
@@ -67,18 +67,14 @@ fn by_ranks(request: Request<'_>) -> Result<Bounds<'_>> {
 }
 
 /// How many members a request removes from a large set.
-fn removes<'r>(
-    request: Request<'r>,
-    tx: Option<&Transaction<'_>>,
-    bounds: fn(Request<'r>) -> Result<Bounds<'r>>,
-) -> Amount {
-    match tx.and_then(|tx| tx.glance_at::<SortedSet>(request.at(1))) {
+fn removes<'a>(estimate: &Estimate<'a>, bounds: fn(Request<'a>) -> Result<Bounds<'a>>) -> Cost {
+    let removed = match estimate.value::<SortedSet>(estimate.request.at(1)) {
         Some(set @ SortedSetView::Large(_)) => {
-            let positions = bounds(request).map(|bounds| bounds.positions(set));
-            Amount::of(positions.map_or(0, |positions| positions.len() as u64)).changing().with_small_reply()
+            bounds(estimate.request).map_or(0, |bounds| bounds.positions(set).len() as u64)
         }
-        _ => Amount::NONE.changing(),
-    }
+        _ => 1,
+    };
+    estimate.reading(removed).changing().with_small_reply()
 }
 
 /// Removes the members in a range; replies with their number.
@@ -101,7 +97,7 @@ const ZREMRANGEBYSCORE: Command = Command {
     name: "zremrangebyscore",
     summary: "Removes the members in a range of scores; returns how many were removed.",
     since: "1.2.0",
-    reads_much: Some(|request, tx| removes(request, tx, by_scores)),
+    cost: Costs::of(|estimate| removes(estimate, by_scores)),
     arguments: &[Argument::KEY, Argument::double("min"), Argument::double("max")],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
@@ -124,7 +120,7 @@ const ZREMRANGEBYLEX: Command = Command {
     name: "zremrangebylex",
     summary: "Removes the members in a range of byte order; all scores must be equal.",
     since: "2.8.9",
-    reads_much: Some(|request, tx| removes(request, tx, by_bytes)),
+    cost: Costs::of(|estimate| removes(estimate, by_bytes)),
     arguments: &[Argument::KEY, Argument::string("min"), Argument::string("max")],
     example: &[
         ("ZADD myzset 0 a 0 b 0 c 0 d", "(integer) 4"),
@@ -150,9 +146,7 @@ const ZPOPMIN: Command = Command {
     summary: "Removes and returns the members with the lowest scores.",
     since: "5.0.0",
     complexity: "O(log(N)*M) with N being the number of elements in the sorted set, and M being the number of elements popped.",
-    reads_much: Some(reads_much::as_counted_changing),
-    is_brief: true,
-    brief_arguments_max: 2,
+    cost: costs::AS_COUNTED_CHANGING.brief_up_to(2),
     arguments: &[Argument::KEY, Argument::integer("count").optional()],
     example: &[
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
@@ -264,7 +258,7 @@ const ZMPOP: Command = Command {
     summary: "Removes and returns members with the lowest or highest scores from the first non-empty sorted set.",
     since: "7.0.0",
     complexity: "O(K) + O(M*log(N)) where K is the number of provided keys, N being the number of elements in the sorted set, and M being the number of elements popped.",
-    reads_much: Some(reads_much::with_count_changing),
+    cost: costs::WITH_COUNT_CHANGING,
     arguments: &[
         Argument::integer("numkeys"),
         Argument::KEY.multiple(),

@@ -9,6 +9,7 @@ use crate::values::tree::ledger::{EntryId, References};
 use super::ids;
 use super::options::{REFERENCES, references};
 use crate::commands::args::is_word;
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
@@ -83,6 +84,7 @@ const XDELEX: Command = Command {
     summary: "Deletes entries, as consumer groups' references allow; returns the outcome for each entry.",
     since: "8.2.0",
     complexity: "O(1) for each single item to delete in the stream, regardless of the stream size.",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, REFERENCES.optional(), IDS],
     example: &[
         ("XADD mystream 1-1 name Sara", "\"1-1\""),
@@ -123,6 +125,7 @@ const XACKDEL: Command = Command {
     summary: "Acknowledges and deletes entries, as groups' references allow; returns the outcome for each entry.",
     since: "8.2.0",
     complexity: "O(1) for each message ID processed.",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, Argument::string("group"), REFERENCES.optional(), IDS],
     example: &[
         ("XADD mystream 1-1 name Sara", "\"1-1\""),

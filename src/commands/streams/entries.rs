@@ -11,9 +11,9 @@ use super::budget::Budget;
 use super::ids::{self, NewId};
 use super::options::{IDMP, Options, REFERENCES, TRIM, TRIM_WITH_REFERENCES, logged_count, natural};
 use crate::commands::args::{integer, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
-use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XADD, XDEL, XLEN, XRANGE, XREVRANGE, XSETID, XTRIM];
 
@@ -31,6 +31,7 @@ const XADD: Command = Command {
     summary: "Adds an entry to a stream, creating it if it is absent; can trim it as well.",
     since: "5.0.0",
     complexity: "O(1) when adding a new entry, O(N) when trimming where N being the number of entries evicted.",
+    cost: costs::ARGUMENTS.brief_up_to(BRIEF_ARGUMENTS_MAX),
     tips: &["nondeterministic_output"],
     arguments: &[
         Argument::KEY,
@@ -41,8 +42,6 @@ const XADD: Command = Command {
         Argument::one_of("id-selector", &[Argument::pure_token("auto-id", "*"), Argument::string("id")]),
         Argument::block("data", &[Argument::string("field"), Argument::string("value")]).multiple(),
     ],
-    is_brief: true,
-    brief_arguments_max: BRIEF_ARGUMENTS_MAX,
     example: &[
         ("XADD mystream 1-1 name Sara", "\"1-1\""),
         ("XADD mystream 1-* name Bill", "\"1-2\""),
@@ -122,6 +121,7 @@ const XTRIM: Command = Command {
     summary: "Removes the oldest entries of a stream, down to a length or up to an ID.",
     since: "5.0.0",
     complexity: "O(N), with N being the number of evicted entries. Constant times are very small however, since entries are organized in macro nodes containing multiple entries that can be released with a single deallocation.",
+    cost: costs::ARGUMENTS,
     tips: &["nondeterministic_output"],
     arguments: &[Argument::KEY, TRIM_WITH_REFERENCES],
     example: &[
@@ -148,7 +148,7 @@ const XLEN: Command = Command {
     summary: "Returns the number of entries in a stream.",
     since: "5.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY],
     example: &[("XADD mystream 1-1 name Sara", "\"1-1\""), ("XLEN mystream", "(integer) 1")],
     run: Run::Read(xlen),
@@ -166,7 +166,7 @@ const XRANGE: Command = Command {
     summary: "Returns the entries between two IDs, oldest first.",
     since: "5.0.0",
     complexity: "O(N) with N being the number of elements being returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
-    reads_much: Some(reads_much::within_count),
+    cost: costs::WITHIN_COUNT,
     arguments: &[
         Argument::KEY,
         Argument::string("start"),
@@ -187,7 +187,7 @@ const XREVRANGE: Command = Command {
     name: "xrevrange",
     summary: "Returns the entries between two IDs, newest first.",
     complexity: "O(N) with N being the number of elements returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).",
-    reads_much: Some(reads_much::within_count),
+    cost: costs::WITHIN_COUNT,
     arguments: &[
         Argument::KEY,
         Argument::string("end"),
@@ -233,6 +233,7 @@ const XDEL: Command = Command {
     summary: "Deletes entries from a stream; returns how many were present.",
     since: "5.0.0",
     complexity: "O(1) for each single item to delete in the stream, regardless of the stream size.",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, Argument::string("id").multiple()],
     example: &[
         ("XADD mystream 1-1 name Sara", "\"1-1\""),
@@ -261,6 +262,7 @@ const XSETID: Command = Command {
     summary: "Sets the last ID of a stream; servers use it for replication.",
     since: "5.0.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::KEY,
         Argument::string("last-id"),

@@ -10,6 +10,7 @@ use crate::values::tree::ledger::{EntryId, Group as ConsumerGroup};
 use super::options::logged_count;
 use super::{ids, no_group};
 use crate::commands::args::{integer, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
@@ -26,6 +27,7 @@ const XGROUP: Command = Command {
     summary: "Manages consumer groups of a stream.",
     since: "5.0.0",
     complexity: "Depends on subcommand.",
+    cost: costs::ARGUMENTS,
     subcommands: &[CREATE, CREATECONSUMER, DELCONSUMER, DESTROY, HELP, SETID],
     ..Command::DEFAULTS
 };
@@ -52,6 +54,7 @@ const CREATE: Command = Command {
     summary: "Creates a group that reads the entries after an ID.",
     since: "5.0.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::KEY,
         Argument::string("group"),
@@ -177,6 +180,7 @@ const SETID: Command = Command {
     summary: "Sets the ID after which a group continues to read.",
     since: "5.0.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::KEY,
         Argument::string("group"),
@@ -216,6 +220,7 @@ const DESTROY: Command = Command {
     summary: "Deletes a group with its consumers.",
     since: "5.0.0",
     complexity: "O(N) where N is the number of entries in the group's pending entries list (PEL).",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, Argument::string("group")],
     example: &[
         ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),
@@ -244,6 +249,7 @@ const CREATECONSUMER: Command = Command {
     summary: "Adds a consumer to a group.",
     since: "6.2.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, Argument::string("group"), Argument::string("consumer")],
     example: &[
         ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),
@@ -278,6 +284,7 @@ const DELCONSUMER: Command = Command {
     summary: "Removes a consumer from a group, with its pending entries.",
     since: "5.0.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, Argument::string("group"), Argument::string("consumer")],
     example: &[
         ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),

@@ -11,9 +11,9 @@ use crate::values::tree::ledger::{Consumer, Entry, EntryId, Group as ConsumerGro
 use super::budget::Budget;
 use super::{EntryWriter, no_group};
 use crate::commands::args::{integer, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Group, KeyFlags, KeySpec, Result, Run};
-use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XINFO];
 
@@ -23,6 +23,7 @@ const XINFO: Command = Command {
     summary: "Inspects streams, consumer groups and consumers.",
     since: "5.0.0",
     complexity: "Depends on subcommand.",
+    cost: costs::ARGUMENTS,
     subcommands: &[CONSUMERS, GROUPS, HELP, STREAM],
     ..Command::DEFAULTS
 };
@@ -48,8 +49,8 @@ const CONSUMERS: Command = Command {
     summary: "Lists the consumers of a group.",
     since: "5.0.0",
     complexity: "O(1)",
+    cost: costs::UP_TO_ALL,
     tips: &["nondeterministic_output"],
-    reads_much: Some(reads_much::up_to_all),
     arguments: &[Argument::KEY, Argument::string("group")],
     example: &[
         ("XGROUP CREATE mystream mygroup $ MKSTREAM", "OK"),
@@ -86,7 +87,7 @@ const GROUPS: Command = Command {
     summary: "Lists the consumer groups of a stream.",
     since: "5.0.0",
     complexity: "O(1)",
-    reads_much: Some(reads_much::up_to_all),
+    cost: costs::UP_TO_ALL,
     arguments: &[Argument::KEY],
     example: &[("XADD mystream 1-1 name Sara", "\"1-1\""), ("XINFO GROUPS mystream", "[]")],
     run: Run::Read(groups),
@@ -154,7 +155,7 @@ const STREAM: Command = Command {
     summary: "Returns details of a stream; FULL adds entries, groups and consumers.",
     since: "5.0.0",
     complexity: "O(1)",
-    reads_much: Some(reads_much::up_to_all),
+    cost: costs::UP_TO_ALL,
     arguments: &[
         Argument::KEY,
         Argument::block(

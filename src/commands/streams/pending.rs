@@ -1,6 +1,6 @@
 //! Entries that were delivered to a consumer and not acknowledged yet.
 
-use crate::commands::reads_much;
+use crate::commands::costs;
 use crate::events::EventClass;
 use crate::keyspace::Transaction;
 use crate::resp::number::parse_integer;
@@ -26,6 +26,7 @@ const XACK: Command = Command {
     summary: "Acknowledges entries for a group; returns how many were pending.",
     since: "5.0.0",
     complexity: "O(1) for each message ID processed.",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, Argument::string("group"), Argument::string("id").multiple()],
     example: &[
         ("XADD mystream 1-1 name Sara", "\"1-1\""),
@@ -56,8 +57,8 @@ const XPENDING: Command = Command {
     summary: "Returns the pending entries of a group: a summary, or one by one.",
     since: "5.0.0",
     complexity: "O(N) with N being the number of elements returned, so asking for a small fixed number of entries per call is O(1). O(M), where M is the total number of entries scanned when used with the IDLE filter. When the command returns just the summary and the list of consumers is small, it runs in O(1) time; otherwise, an additional O(N) time for iterating every consumer.",
+    cost: costs::OF_PENDING,
     tips: &["nondeterministic_output"],
-    reads_much: Some(reads_much::of_pending),
     arguments: &[
         Argument::KEY,
         Argument::string("group"),
@@ -187,6 +188,7 @@ const XCLAIM: Command = Command {
     summary: "Transfers given pending entries to another consumer, and returns them.",
     since: "5.0.0",
     complexity: "O(log N) with N being the number of messages in the PEL of the consumer group.",
+    cost: costs::ARGUMENTS,
     tips: &["nondeterministic_output"],
     arguments: &[
         Argument::KEY,
@@ -372,7 +374,7 @@ const XAUTOCLAIM: Command = Command {
     summary: "Transfers idle pending entries to another consumer, batch by batch.",
     since: "6.2.0",
     complexity: "O(1) if COUNT is small.",
-    reads_much: Some(reads_much::with_count_changing),
+    cost: costs::WITH_COUNT_CHANGING,
     tips: &["nondeterministic_output"],
     arguments: &[
         Argument::KEY,

@@ -9,6 +9,7 @@ use crate::values::tree::ledger::{MESSAGES, Producers, SECONDS};
 
 use super::ids;
 use crate::commands::args::{integer, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
@@ -23,6 +24,7 @@ const XCFGSET: Command = Command {
     summary: "Sets how long, and how many of, a producer's message IDs are kept to reject duplicates (XADD IDMP).",
     since: "8.6.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::KEY,
         Argument::block(
@@ -93,6 +95,7 @@ const XIDMPRECORD: Command = Command {
     summary: "Records the message ID of an existing entry, to reject duplicates; the append-only file uses it.",
     since: "8.6.2",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::KEY,
         Argument::string("pid"),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::commands::reads_much;
+use crate::commands::costs;
 use crate::keyspace::Transaction;
 use crate::resp::{OwnedRequest, Request};
 use crate::types::streams::Stream;
@@ -14,7 +14,8 @@ use super::ids;
 use super::wishes::Reading;
 use crate::commands::args::is_word;
 use crate::commands::facts::{
-    Amount, Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Run, WaitingRules,
+    Argument, Blocking, Categories, Command, Cost, Costs, Estimate, Flags, Group, KeyFlags, KeySpec, Run,
+    WaitingRules,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[XREAD, XREADGROUP];
@@ -36,7 +37,7 @@ const XREAD: Command = Command {
     group: Group::STREAM,
     summary: "Returns the entries of streams after given IDs; can block until there are any.",
     since: "5.0.0",
-    reads_much: Some(|request, tx| reads(request, tx, false)),
+    cost: Costs::of(|estimate| reads(estimate, false)),
     arguments: &[
         Argument::integer("count").token("COUNT").optional(),
         MAX_COUNT,
@@ -66,7 +67,7 @@ const XREADGROUP: Command = Command {
     keys: &[KeySpec::behind("STREAMS", 4, keys, KeyFlags::RO.and(KeyFlags::ACCESS))],
     summary: "Returns new entries for a consumer of a group, or its unacknowledged ones; can block.",
     complexity: "For each stream mentioned: O(M) with M being the number of elements returned. If M is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1). On the other side when XREADGROUP blocks, XADD will pay the O(N) time in order to serve the N clients blocked on the stream getting new data.",
-    reads_much: Some(|request, tx| reads(request, tx, true)),
+    cost: Costs::of(|estimate| reads(estimate, true)),
     arguments: &[
         Argument::block("group-block", &[Argument::string("group"), Argument::string("consumer")])
             .token("GROUP"),
@@ -104,19 +105,22 @@ const XREADGROUP: Command = Command {
     ..XREAD
 };
 
+/// If a request asks for fewer entries, they are not counted before: that would take longer than to read them.
+const COUNTED_FROM: u64 = 1000;
+
 /// How many entries a request gets of a large stream, at most.
-fn reads(request: Request<'_>, tx: Option<&Transaction<'_>>, is_group: bool) -> Amount {
-    let asked = reads_much::stated_count(request, 1);
-    if let Some(few) = asked.filter(|asked| !asked.is_much_read()) {
-        return few.changing();
+fn reads(estimate: &Estimate<'_>, is_group: bool) -> Cost {
+    let most = costs::stated_count(estimate.request, 1);
+    if let Some(few) = most.filter(|most| *most < COUNTED_FROM) {
+        return estimate.reading(few).changing();
     }
-    let reading = tx.zip(Reading::parse(request, is_group).ok());
+    let reading = estimate.values().zip(Reading::parse(estimate.request, is_group).ok());
     let lengths = reading.into_iter().flat_map(|(tx, reading)| {
         let group = reading.group;
-        reading.streams(request).map(move |(key, id)| entries_for(tx, key, id, group))
+        reading.streams(estimate.request).map(move |(key, id)| entries_for(tx, key, id, group))
     });
-    let most = asked.map_or(u64::MAX, |asked| asked.elements);
-    Amount::of(most.min(lengths.max().unwrap_or(0) as u64)).changing()
+    let longest = lengths.max().unwrap_or(0) as u64;
+    estimate.reading(most.map_or(longest, |most| most.min(longest))).changing()
 }
 
 /// How many entries of a large stream are behind an ID, or were given to a consumer, or would be.

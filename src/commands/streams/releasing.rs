@@ -9,6 +9,7 @@ use crate::values::tree::ledger::{Delivery, EntryId};
 use super::deleting::IDS;
 use super::{ids, no_key_or_group, printed};
 use crate::commands::args::{integer, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
@@ -23,6 +24,7 @@ const XNACK: Command = Command {
     summary: "Returns pending entries to their group; its next reader gets them first.",
     since: "8.8.0",
     complexity: "O(1) for each message ID processed.",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::KEY,
         Argument::string("group"),

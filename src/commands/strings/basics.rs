@@ -7,9 +7,10 @@ use crate::resp::{Reply, Request, Sent};
 use crate::types::strings::Text;
 
 use crate::commands::args::{self, Options, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Prepares, Result, Run,
 };
 use crate::values::STRING_KIND;
 
@@ -25,7 +26,8 @@ const SETNX: Command = Command {
     summary: "Sets a key to a string only if the key is absent; returns 1 if it was set, 0 if not.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
+    prepares: Prepares::Texts,
     deprecated: Some(Deprecated { since: "2.6.12", replaced_by: "`SET` with the `NX` argument" }),
     arguments: &[Argument::KEY, Argument::string("value")],
     example: &[
@@ -62,7 +64,7 @@ const GET: Command = Command {
     summary: "Returns the string at a key.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY],
     example: &[("GET nonexisting", "(nil)"), ("SET mykey Hello", "OK"), ("GET mykey", "\"Hello\"")],
     run: Run::Read(get),
@@ -90,7 +92,8 @@ const GETSET: Command = Command {
     summary: "Sets a key to a string and returns the old string, in one atomic step.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
+    prepares: Prepares::Texts,
     deprecated: Some(Deprecated { since: "6.2.0", replaced_by: "`SET` with the `!GET` argument" }),
     arguments: &[Argument::KEY, Argument::string("value")],
     example: &[
@@ -122,7 +125,8 @@ const SET: Command = Command {
     summary: "Sets a key to a string, replacing any value; takes conditions and an expiry.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
+    prepares: Prepares::Texts,
     arguments: &[
         Argument::KEY,
         Argument::string("value"),
@@ -422,7 +426,7 @@ const GETDEL: Command = Command {
     summary: "Returns the string at a key and deletes the key, in one atomic step.",
     since: "6.2.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY],
     example: &[("SET mykey Hello", "OK"), ("GETDEL mykey", "\"Hello\""), ("GET mykey", "(nil)")],
     run: Run::Write(getdel),
@@ -461,7 +465,7 @@ const GETEX: Command = Command {
     summary: "Returns the string at a key and sets or removes the key's expiry.",
     since: "6.2.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, EXPIRATION],
     example: &[
         ("SET mykey Hello", "OK"),
@@ -503,8 +507,9 @@ const SETEX: Command = Command {
     summary: "Sets a key to a string that expires after a number of seconds.",
     since: "2.0.0",
     complexity: "O(1)",
+    cost: costs::BRIEF,
+    prepares: Prepares::Texts,
     deprecated: Some(Deprecated { since: "2.6.12", replaced_by: "`SET` with the `EX` argument" }),
-    is_brief: true,
     arguments: &[Argument::KEY, Argument::integer("seconds"), Argument::string("value")],
     example: &[
         ("SETEX mykey 10 Hello", "OK"),
@@ -526,8 +531,9 @@ const PSETEX: Command = Command {
     summary: "Sets a key to a string that expires after a number of milliseconds.",
     since: "2.6.0",
     complexity: "O(1)",
+    cost: costs::BRIEF,
+    prepares: Prepares::Texts,
     deprecated: Some(Deprecated { since: "2.6.12", replaced_by: "`SET` with the `PX` argument" }),
-    is_brief: true,
     arguments: &[Argument::KEY, Argument::integer("milliseconds"), Argument::string("value")],
     example: &[("PSETEX mykey 10000 Hello", "OK"), ("TTL mykey", "(integer) 10"), ("GET mykey", "\"Hello\"")],
     run: Run::Write(psetex),

@@ -10,9 +10,9 @@ use crate::types::strings::Text;
 
 use super::basics::Condition;
 use crate::commands::args::Options;
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
-use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[DELEX, DELIFEQ, DIGEST];
 
@@ -26,7 +26,7 @@ const DELIFEQ: Command = Command {
     summary: "Deletes a key only if its string equals the given one: the safe way to release a lock.",
     since: "9.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::string("value")],
     example: &[
         ("SET mylock token-1", "OK"),
@@ -49,6 +49,7 @@ const DELEX: Command = Command {
     summary: "Deletes a key, optionally only if its string, or its string's digest, equals or differs from one.",
     since: "8.4.0",
     complexity: "O(1) for IFEQ/IFNE, O(N) for IFDEQ/IFDNE where N is the length of the string value.",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::KEY,
         Argument::one_of(
@@ -127,7 +128,7 @@ const DIGEST: Command = Command {
     summary: "Returns the XXH3 digest of a string as 16 hexadecimal digits, for use in conditions.",
     since: "8.4.0",
     complexity: "O(N) where N is the length of the string value.",
-    reads_much: Some(reads_much::all),
+    cost: costs::ALL,
     arguments: &[Argument::KEY],
     example: &[
         ("SET mykey \"Hello world\"", "OK"),

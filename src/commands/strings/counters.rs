@@ -8,6 +8,7 @@ use crate::types::strings::Text;
 use crate::values::Encoding;
 
 use crate::commands::args;
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
@@ -27,7 +28,7 @@ const INCR: Command = Command {
     summary: "Adds 1 to the integer at a key; an absent key counts as 0.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY],
     example: &[("SET mykey 10", "OK"), ("INCR mykey", "(integer) 11"), ("GET mykey", "\"11\"")],
     run: Run::Write(incr),
@@ -44,7 +45,7 @@ const DECR: Command = Command {
     summary: "Subtracts 1 from the integer at a key; an absent key counts as 0.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY],
     example: &[
         ("SET mykey 10", "OK"),
@@ -66,7 +67,7 @@ const INCRBY: Command = Command {
     summary: "Adds a number to the integer at a key; an absent key counts as 0.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::integer("increment")],
     example: &[("SET mykey 10", "OK"), ("INCRBY mykey 5", "(integer) 15")],
     run: Run::Write(incrby),
@@ -83,7 +84,7 @@ const DECRBY: Command = Command {
     summary: "Subtracts a number from the integer at a key; an absent key counts as 0.",
     since: "1.0.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::integer("decrement")],
     example: &[("SET mykey 10", "OK"), ("DECRBY mykey 3", "(integer) 7")],
     run: Run::Write(decrby),
@@ -115,7 +116,7 @@ const INCRBYFLOAT: Command = Command {
     summary: "Adds a decimal number to the number at a key; an absent key counts as 0.",
     since: "2.6.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY, Argument::double("increment")],
     example: &[
         ("SET mykey 10.50", "OK"),

@@ -11,6 +11,7 @@ use crate::values::Encoding;
 
 use super::basics::{EXPIRATION, Expires};
 use crate::commands::args::{self, Options, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
 
@@ -25,6 +26,7 @@ const INCREX: Command = Command {
     summary: "Adds to the number at a key within optional bounds, and can set its expiry.",
     since: "8.8.0",
     complexity: "O(1)",
+    cost: costs::ARGUMENTS,
     arguments: &[
         Argument::KEY,
         Argument::one_of(

@@ -7,8 +7,11 @@ use crate::types::strings::Text;
 
 use super::basics::{Condition, Expires, reply_text, tell_of_write};
 use crate::commands::args::{self, Options, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
-use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
+use crate::commands::facts::{
+    Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Prepares, Result, Run,
+};
 use crate::values::STRING_KIND;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[MGET, MSET, MSETEX, MSETNX];
@@ -23,6 +26,7 @@ const MGET: Command = Command {
     summary: "Returns the strings at several keys, all read at the same moment.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of keys to retrieve.",
+    cost: costs::BRIEF_ALONE,
     tips: &["request_policy:multi_shard"],
     arguments: &[Argument::KEY.multiple()],
     example: &[
@@ -46,6 +50,8 @@ const MSET: Command = Command {
     summary: "Sets several keys to strings in one atomic step.",
     since: "1.0.1",
     complexity: "O(N) where N is the number of keys to set.",
+    cost: costs::ARGUMENTS,
+    prepares: Prepares::Texts,
     tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
     arguments: &[Argument::block("data", &[Argument::KEY, Argument::string("value")]).multiple()],
     example: &[("MSET key1 Hello key2 World", "OK"), ("GET key1", "\"Hello\""), ("GET key2", "\"World\"")],
@@ -65,6 +71,8 @@ const MSETNX: Command = Command {
     summary: "Sets several keys to strings in one atomic step, only if none of the keys is present.",
     since: "1.0.1",
     complexity: "O(N) where N is the number of keys to set.",
+    cost: costs::ARGUMENTS,
+    prepares: Prepares::Texts,
     arguments: &[Argument::block("data", &[Argument::KEY, Argument::string("value")]).multiple()],
     example: &[
         ("MSETNX key1 Hello key2 there", "(integer) 1"),
@@ -114,6 +122,8 @@ const MSETEX: Command = Command {
     summary: "Sets several keys to strings in one atomic step, with optional conditions and one shared expiry.",
     since: "8.4.0",
     complexity: "O(N) where N is the number of keys to set.",
+    cost: costs::ARGUMENTS,
+    prepares: Prepares::Texts,
     tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
     arguments: &[
         Argument::integer("numkeys"),

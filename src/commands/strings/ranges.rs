@@ -9,11 +9,12 @@ use crate::resp::{Reply, Request, tree};
 use crate::types::strings::Text;
 
 use crate::commands::args::{self, Options, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, ArgumentKind, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Prepares,
+    Result, Run,
 };
-use crate::commands::reads_much;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[APPEND, GETRANGE, LCS, SETRANGE, STRLEN, SUBSTR];
 
@@ -27,7 +28,7 @@ const STRLEN: Command = Command {
     summary: "Returns the length of a string in bytes; 0 if the key is absent.",
     since: "2.2.0",
     complexity: "O(1)",
-    is_brief: true,
+    cost: costs::BRIEF,
     arguments: &[Argument::KEY],
     example: &[
         ("SET mykey \"Hello world\"", "OK"),
@@ -49,8 +50,8 @@ const APPEND: Command = Command {
     summary: "Appends to a string, creating it if it is absent; returns the new length.",
     since: "2.0.0",
     complexity: "O(1). The amortized time complexity is O(1) assuming the appended value is small and the already present value is of any size, since the dynamic string library used by Redis will double the free space available on every reallocation.",
-    changes_part: true,
-    is_brief_part: Some(|_, is_long| !is_long),
+    cost: costs::BRIEF.changing_part(usize::MAX).not_if_long(),
+    prepares: Prepares::Texts,
     arguments: &[Argument::KEY, Argument::string("value")],
     example: &[
         ("APPEND mykey Hello", "(integer) 5"),
@@ -81,9 +82,8 @@ const SETRANGE: Command = Command {
     summary: "Overwrites part of a string from a byte offset, padding with zero bytes as needed.",
     since: "2.2.0",
     complexity: "O(1), not counting the time taken to copy the new string in place. Usually, this string is very small so the amortized complexity is O(1). Otherwise, complexity is O(M) with M being the length of the value argument.",
-    changes_part: true,
     // The offset is below 100,000: what is missing in front of it is padded.
-    is_brief_part: Some(|request, is_long| !is_long && request.at(2).len() <= 5),
+    cost: costs::BRIEF.changing_part(5),
     arguments: &[Argument::KEY, Argument::integer("offset"), Argument::string("value")],
     example: &[
         ("SET key1 \"Hello World\"", "OK"),
@@ -123,6 +123,7 @@ const GETRANGE: Command = Command {
     summary: "Returns the part of a string between two byte offsets; negative offsets count from the end.",
     since: "2.4.0",
     complexity: "O(N) where N is the length of the returned string. The complexity is ultimately determined by the returned length, but because creating a substring from an existing string is very cheap, it can be considered O(1) for small strings.",
+    cost: costs::ARGUMENTS,
     arguments: &[Argument::KEY, Argument::integer("start"), Argument::integer("end")],
     example: &[
         ("SET mykey \"This is a string\"", "OK"),
@@ -147,6 +148,7 @@ const SUBSTR: Command = Command {
     summary: "Returns part of a string: the former name of GETRANGE.",
     since: "1.0.0",
     complexity: "O(N) where N is the length of the returned string. The complexity is ultimately determined by the returned length, but because creating a substring from an existing string is very cheap, it can be considered O(1) for small strings.",
+    cost: costs::ARGUMENTS,
     deprecated: Some(Deprecated { since: "2.0.0", replaced_by: "`GETRANGE`" }),
     arguments: &[Argument::KEY, Argument::integer("start"), Argument::integer("end")],
     example: &[("SET mykey \"This is a string\"", "OK"), ("SUBSTR mykey 0 3", "\"This\"")],
@@ -172,7 +174,7 @@ const LCS: Command = Command {
     summary: "Returns the longest common subsequence of two strings, its length or its positions.",
     since: "7.0.0",
     complexity: "O(N*M) where N and M are the lengths of s1 and s2, respectively",
-    reads_much: Some(reads_much::each_with_each),
+    cost: costs::EACH_WITH_EACH,
     arguments: &[
         Argument::new("key1", ArgumentKind::Key),
         Argument::new("key2", ArgumentKind::Key),

@@ -8,6 +8,7 @@ use crate::clock::{Clock, FIRST_MS, LAST_MS};
 use crate::resp::{Reply, Request, tree};
 
 use crate::commands::args;
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::execution::permission::check_enabled;
 use crate::commands::facts::help::reply_help;
@@ -16,11 +17,13 @@ use crate::commands::facts::{Argument, Command, Context, Flags, Group, Result, R
 pub(in crate::commands) const COMMANDS: &[Command] = &[CLOCK];
 
 /// The facts that most commands of this file share.
-const SERVER: Command = Command { flags: FLAGS, group: Group::SERVER, ..Command::DEFAULTS };
+const SERVER: Command =
+    Command { flags: FLAGS, group: Group::SERVER, cost: costs::ARGUMENTS, ..Command::DEFAULTS };
 
 const CLOCK: Command = Command {
     name: "clock",
     flags: FLAGS,
+    cost: costs::ARGUMENTS,
     is_system: true,
     group: Group::SERVER,
     summary: "Controls the server's clock, for tests; off unless `enable-clock-command` allows it.",

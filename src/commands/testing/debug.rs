@@ -11,6 +11,7 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Protocol, Reply, Request, tree};
 
 use crate::commands::args::is_word;
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::execution::permission::check_enabled;
 use crate::commands::execution::replay;
@@ -35,6 +36,7 @@ const DEBUG: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     // LOADAOF loads libraries.
     scope: Scope::EverythingInTurn,
+    cost: costs::ARGUMENTS,
     is_system: true,
     group: Group::SERVER,
     summary: "Provides tools for testing clients and servers; off unless `enable-debug-command` allows it.",

@@ -11,6 +11,7 @@ use crate::session::{Session, Wait};
 use crate::statistics::Count;
 
 use crate::commands::args::{self, Options, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::execution::permission::check_enabled;
 use crate::commands::facts::help::reply_help;
@@ -26,6 +27,7 @@ const FAULTS: Command = Command {
     is_system: true,
     group: Group::SERVER,
     since: "1.0.0",
+    cost: costs::ARGUMENTS,
     ..Command::DEFAULTS
 };
 

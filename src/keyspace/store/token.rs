@@ -36,8 +36,8 @@ impl Token {
 /// 2001 to 5138.
 fn stamp_ms(value: &[u8]) -> Option<u64> {
     const LENGTH_MAX: usize = 32;
-    let text = std::str::from_utf8(value).ok().filter(|text| text.len() <= LENGTH_MAX)?;
-    let number: f64 = text.parse().ok()?;
+    let short = Some(value).filter(|value| value.len() <= LENGTH_MAX)?;
+    let number: f64 = std::str::from_utf8(short).ok()?.parse().ok()?;
     let ms = match number {
         1e9..1e11 => number * 1e3,
         1e12..1e14 => number,

@@ -94,6 +94,13 @@ pub struct Missed {
     range: Range<usize>,
 }
 
+impl Missed {
+    /// Notes that so many bytes were put into the output in front of it.
+    pub fn shift(&mut self, bytes: usize) {
+        self.at += bytes;
+    }
+}
+
 impl Transaction<'_> {
     /// Returns a long string to keep: the prepared copy of these bytes, or a new one.
     #[cold]

@@ -37,7 +37,7 @@ use crate::keyspace::transaction::following::aftermath::Left;
 use crate::keyspace::transaction::following::interest::Wanted;
 use crate::keyspace::transaction::following::lens::{Grouping, Made};
 use crate::keyspace::{KeyLocation, Keyspace};
-use crate::sync::MutexGuard;
+use crate::sync::{MutexGuard, unshared};
 use crate::values::{Content, HASH_KIND, Type, Value, WrongType};
 
 use long_texts::Prepared;
@@ -230,7 +230,7 @@ impl Keyspace {
 
     /// Begins a transaction on everything, in a keyspace that no other thread uses.
     pub fn begin_alone(&self, database: usize) -> Transaction<'_> {
-        self.transaction(database, Held::Many(self.lock_all_at_last()))
+        self.transaction(database, Held::Many(unshared(|| self.lock_all_at_last())))
     }
 
     /// Begins a transaction that holds nothing. It may lock one shard after the other.

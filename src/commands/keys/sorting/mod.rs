@@ -10,6 +10,7 @@ mod options;
 mod order;
 mod pattern;
 
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::execution::permission::may_read_all_keys;
 use crate::commands::execution::tracking::remember;
@@ -17,7 +18,6 @@ use crate::commands::facts::{
     Argument, ArgumentKind, Categories, Command, Context, Flags, Group, KeyFlags, KeySearch, KeySpec, Result,
     Run,
 };
-use crate::commands::reads_much;
 use crate::events::EventClass;
 use crate::keyspace::{Expiry, Survey, Transaction};
 use crate::resp::{Reply, Request, Sent};
@@ -87,7 +87,7 @@ const SORT: Command = Command {
     summary: "Sorts a list, a set or a sorted set, and returns or stores the elements.",
     since: "1.0.0",
     complexity: "O(N+M*log(M)) where N is the number of elements in the list or set to sort, and M the number of returned elements. When the elements are not sorted, complexity is O(N).",
-    reads_much: Some(reads_much::sorted),
+    cost: costs::SORTED,
     arguments: &[Argument::KEY, BY, LIMIT, GET, ORDER, ALPHA, STORE],
     example: &[
         ("RPUSH mylist 3 10 2", "(integer) 3"),
@@ -115,7 +115,7 @@ const SORT_RO: Command = Command {
     summary: "Sorts a list, a set or a sorted set, and returns the elements.",
     since: "7.0.0",
     complexity: "O(N+M*log(M)) where N is the number of elements in the list or set to sort, and M the number of returned elements. When the elements are not sorted, complexity is O(N).",
-    reads_much: Some(reads_much::sorted),
+    cost: costs::SORTED,
     arguments: &[Argument::KEY, BY, LIMIT, GET, ORDER, ALPHA],
     example: &[("RPUSH mylist c a b", "(integer) 3"), ("SORT_RO mylist ALPHA", "[\"a\", \"b\", \"c\"]")],
     run: Run::Server(sort_ro),
