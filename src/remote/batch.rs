@@ -138,7 +138,7 @@ pub(crate) struct Answer {
 
 /// What a store has refused of a batch.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "only etcd refuses a part of a batch"))]
+#[cfg_attr(not(feature = "etcd"), allow(dead_code, reason = "only etcd refuses a part of a batch"))]
 pub(crate) struct Refusal {
     /// The groups of which nothing was done.
     pub groups: HashSet<usize>,
