@@ -6,7 +6,6 @@
 //! lost, clients that keep copies of keys get an invalidation of all keys ([`News::Flushed`]).
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
@@ -453,21 +452,6 @@ pub(crate) trait Ears: Send + Sync + 'static {
 
     /// Whether its clients want to know which keys expire.
     fn wants_expired(&self) -> bool;
-}
-
-/// Passes all calls on.
-impl<T: Ears> Ears for Arc<T> {
-    fn hear(&self, news: News) {
-        (**self).hear(news);
-    }
-
-    fn wants_keys(&self) -> bool {
-        (**self).wants_keys()
-    }
-
-    fn wants_expired(&self) -> bool {
-        (**self).wants_expired()
-    }
 }
 
 #[cfg(test)]

@@ -33,22 +33,23 @@ const PAUSE_BEFORE_ASKING: Duration = Duration::from_millis(50);
 
 /// Begins to serve the requests of a front-end, until the process ends: one task sends batches, one asks the
 /// clients' questions about all keys, and one exchanges news with other front-ends.
-pub(crate) fn serve(remote: &Arc<Remote>, ears: impl Ears, tasks: &mut JoinSet<()>) {
+pub(crate) fn serve(remote: &Arc<Remote>, ears: &Arc<impl Ears>, tasks: &mut JoinSet<()>) {
     match &remote.settings.target {
         #[cfg(feature = "postgres")]
         Target::Postgres(_) => serve_by::<super::postgres::Postgres>(remote, ears, tasks),
         #[cfg(feature = "etcd")]
         Target::Etcd(_) => serve_by::<super::etcd::Etcd>(remote, ears, tasks),
         #[allow(unreachable_patterns, reason = "a store that is not built in")]
-        _ => drop((ears, tasks)),
+        _ => _ = (ears, tasks),
     }
 }
 
-fn serve_by<S: Store + 'static>(remote: &Arc<Remote>, ears: impl Ears, tasks: &mut JoinSet<()>) {
+fn serve_by<S: Store + 'static>(remote: &Arc<Remote>, ears: &Arc<impl Ears>, tasks: &mut JoinSet<()>) {
     let [lane, questions, news] = [(); 3].map(|()| Arc::clone(remote));
     tasks.spawn(async move { Lane::<S>::new(&lane).serve().await });
     tasks.spawn(async move { answer_questions::<S>(&questions).await });
-    tasks.spawn(async move { S::exchange_news(&news, ears).await });
+    let ears = Arc::clone(ears);
+    tasks.spawn(async move { S::exchange_news(&news, &*ears).await });
 }
 
 /// Asks the clients' questions about all keys, one after the other.

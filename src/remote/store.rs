@@ -88,5 +88,5 @@ pub(super) trait Store: Sized + Send {
     ) -> impl Future<Output = (Result<Told, NotTold>, Option<Self::Asking>)> + Send;
 
     /// Receives the news of other front-ends and sends those of this one, until the process ends.
-    fn exchange_news(remote: &Arc<Remote>, ears: impl Ears) -> impl Future<Output = ()> + Send;
+    fn exchange_news(remote: &Arc<Remote>, ears: &impl Ears) -> impl Future<Output = ()> + Send;
 }

@@ -114,7 +114,7 @@ impl Server {
         let mut tasks = JoinSet::new();
         if let Some(settings) = Settings::of(&instance.config)? {
             let remote = Arc::new(Remote::new(settings));
-            remote::serve(&remote, Arc::clone(&instance), &mut tasks);
+            remote::serve(&remote, &instance, &mut tasks);
             // It is set here only.
             let _ = instance.remote.set(remote);
         }

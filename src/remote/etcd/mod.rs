@@ -229,7 +229,7 @@ impl Store for Etcd {
         all_keys::ask(asking, question).await
     }
 
-    async fn exchange_news(remote: &Arc<Remote>, ears: impl Ears) {
+    async fn exchange_news(remote: &Arc<Remote>, ears: &impl Ears) {
         notifications::exchange(remote, ears).await;
     }
 }

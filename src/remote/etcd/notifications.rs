@@ -37,9 +37,9 @@ const WANTED: Duration = Duration::from_secs(5);
 const PIECE_BYTES: usize = 512 << 10;
 
 /// Receives and sends news until the process ends.
-pub(super) async fn exchange(remote: &Arc<Remote>, ears: impl Ears) {
+pub(super) async fn exchange(remote: &Arc<Remote>, ears: &impl Ears) {
     loop {
-        if let Err(why) = listen(remote, &ears).await {
+        if let Err(why) = listen(remote, ears).await {
             tracing::debug!("No news from the store: {why}");
         }
         tokio::time::sleep(HEARTBEAT / 4).await;

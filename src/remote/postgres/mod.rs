@@ -345,7 +345,7 @@ impl Store for Postgres {
         all_keys::ask(remote, asking, question).await
     }
 
-    async fn exchange_news(remote: &Arc<Remote>, ears: impl Ears) {
+    async fn exchange_news(remote: &Arc<Remote>, ears: &impl Ears) {
         notifications::exchange(remote, ears).await;
     }
 }

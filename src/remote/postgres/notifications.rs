@@ -76,11 +76,11 @@ struct Inbox {
 const PIECES_MAX: usize = 100_000;
 
 /// Receives and sends news until the process ends.
-pub(super) async fn exchange(remote: &Arc<Remote>, ears: impl Ears) {
+pub(super) async fn exchange(remote: &Arc<Remote>, ears: &impl Ears) {
     let mut complaint = String::new();
     let (mut incoming, mut letter) = (Incoming::default(), 0);
     loop {
-        match listen(remote, &ears, (&mut incoming, &mut letter)).await {
+        match listen(remote, ears, (&mut incoming, &mut letter)).await {
             // The connection for batches has said so already.
             Err(_) if !remote.health.is_connected.load(Ordering::Relaxed) => {}
             Err(why) if why != complaint => {
