@@ -47,8 +47,8 @@ const FREE_EVERY: u32 = 2;
 const DEAD_ROWS_MAX: u64 = 5_000;
 /// How long batches have the store for themselves after some rows of flushed databases were deleted.
 const FLUSHED_EVERY: Duration = Duration::from_millis(20);
-/// Which of these keys are not as they were seen: another front-end may have ended before it could tell of its
-/// last change, and a key may have expired.
+/// Which of these keys are not as they were seen: another front-end may have ended before it could tell of
+/// its last change, and a key may have expired.
 const CHANGED: &str = "
     SELECT place - 1
     FROM unnest($1::int[], $2::bigint[], $3::bytea[], $4::bigint[])
