@@ -152,8 +152,8 @@ impl Instance {
                         self.pubsub.publish(ChannelKind::Channel, channel, message, by);
                     });
                 }
-                Effect::Lock(news) if news.change == LockChange::Evicted => self.lens.evict(&news),
-                Effect::Lock(news) if news.served.is_some() => self.follow_grant(&news),
+                // What a client has done was followed before it was logged.
+                Effect::Lock(news) if by.is_none() => self.follow_by_itself(&news),
                 Effect::Lock(_)
                 | Effect::LocksFlushed { .. }
                 | Effect::LocksSwapped { .. }
@@ -291,14 +291,42 @@ impl Instance {
             return self.lens.forget(news);
         }
         if let (Some(client), Some(request)) = (client, request.request()) {
+            client.has_taken_locks.store(true, Ordering::Relaxed);
             let (who, script, is_grouped, takes_it_next) = (Who::of(&client), None, false, false);
             self.lens.follow(news, &Cause { who, command, request, script, is_grouped, takes_it_next });
         }
     }
 
+    /// Follows what happened to a lock by no command of the client that has it, or had it.
+    fn follow_by_itself(&self, news: &LockNews) {
+        match news.change {
+            LockChange::Evicted => self.lens.evict(news),
+            _ => self.follow_grant(news),
+        }
+    }
+
+    /// Follows that a client has waited for a lock in vain. `request` is the one that has waited, for `key`.
+    #[cold]
+    pub fn follow_given_up(&self, doer: Doer<'_>, key: &[u8]) {
+        if !self.config.lock_lens.get() {
+            return;
+        }
+        let news = LockNews {
+            hash: self.keyspace.hash(key),
+            database: doer.session.database,
+            key: key.into(),
+            at_ms: self.clock.now_ms(),
+            change: LockChange::GaveUp,
+            name: None,
+            fence: None,
+            served: None,
+        };
+        self.follow(&[Effect::Lock(news)], doer);
+    }
+
     fn follow_lock(&self, news: &LockNews, cause: &Cause<'_>, session: &Session) {
-        if news.served.is_some() {
-            return self.follow_grant(news);
+        if news.served.is_some() || news.change == LockChange::Evicted {
+            return self.follow_by_itself(news);
         }
         if self.ignores_lock(&news.key) {
             return self.lens.forget(news);

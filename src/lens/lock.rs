@@ -15,7 +15,7 @@ use super::advice::{Advice, LockKind};
 use super::cause::Cause;
 use super::rules::Rule;
 use super::tenure::{End, Ended, Tenure};
-use super::timeline::{GONE, OF_ANOTHER, READ, REFUSED, Timeline, What};
+use super::timeline::{GAVE_UP, GONE, OF_ANOTHER, READ, REFUSED, Timeline, WAITS, What};
 use crate::clients::Who;
 use crate::keyspace::{LockChange, LockNews, Token};
 
@@ -37,7 +37,7 @@ pub struct Lock {
     pub past: VecDeque<Tenure>,
     /// How many attempts to take it failed since it is followed.
     pub refused: u64,
-    /// The clients whose attempts failed, the last one last.
+    /// The clients that tried to take it while another had it, the last one last.
     pub refused_by: Vec<Refused>,
     timeline: Timeline,
     /// The list that wakes waiting clients, once a release has shown it.
@@ -48,14 +48,14 @@ pub struct Lock {
     sought_by: Option<u64>,
 }
 
-/// A client that did not get a lock.
+/// A client that did not get a lock at once.
 #[derive(Clone, Debug)]
 pub struct Refused {
     /// The client, as it was at its last attempt.
     pub who: Arc<Who>,
-    /// How many attempts failed since the lock is followed.
+    /// How many attempts failed since the lock is followed. One that waits in line has not failed.
     pub times: u64,
-    /// When the last attempt failed, in milliseconds since 1970.
+    /// When the last attempt was, in milliseconds since 1970.
     pub last_ms: u64,
 }
 
@@ -113,7 +113,7 @@ impl Lock {
 
     /// Whether it looks like a note that something was done: nothing shows that clients wait for its end.
     pub(super) fn is_mere_note(&self) -> bool {
-        self.refused == 0 && self.past.is_empty() && !self.tenure.was_dated && self.signal.is_none()
+        self.refused_by.is_empty() && self.past.is_empty() && !self.tenure.was_dated && self.signal.is_none()
     }
 
     /// Whether this script took it, for any of its holders that are known.
@@ -209,6 +209,8 @@ impl Lock {
                 self.sought_by = cause.is_script().then_some(cause.who.id);
                 self.refuse(news, cause)
             }
+            LockChange::Waits => self.contend(news, cause, WAITS),
+            LockChange::GaveUp => self.contend(news, cause, GAVE_UP),
             LockChange::Sought | LockChange::Read if cause.is_script() => self.ask(news, cause, seeks),
             LockChange::Read => {
                 self.step(news, cause, READ);
@@ -485,22 +487,29 @@ impl Lock {
         clients
     }
 
-    /// An attempt to take it failed. If no client can take it any more, that is worth a line in the log.
+    /// An attempt to take it failed.
     fn refuse(&mut self, news: &LockNews, cause: &Cause<'_>) -> Option<Wrong> {
+        self.contend(news, cause, REFUSED)
+    }
+
+    /// A client wants it that another has. If no client can take it any more, that is worth a line in the
+    /// log.
+    fn contend(&mut self, news: &LockNews, cause: &Cause<'_>, what: What) -> Option<Wrong> {
         let was_mere_note = self.is_mere_note();
-        self.refused += 1;
+        let failed = u64::from(what != WAITS);
+        self.refused += failed;
         let at = self.refused_by.iter().position(|refused| refused.who.id == cause.who.id);
         let mut refused = match at {
             Some(at) => self.refused_by.remove(at),
             None => Refused { who: Arc::clone(&cause.who), times: 0, last_ms: 0 },
         };
-        refused.times += 1;
+        refused.times += failed;
         refused.last_ms = news.at_ms;
         if self.refused_by.len() == REFUSED_MAX {
             self.refused_by.remove(0);
         }
         self.refused_by.push(refused);
-        self.step(news, cause, REFUSED);
+        self.step(news, cause, what);
         let is_stuck = self.is_held() && self.tenure.has_left && self.tenure.is_for_ever();
         (was_mere_note && is_stuck).then(|| Wrong { is_known: true, ..self.describe(Rule::NoExpiry, cause) })
     }

@@ -36,6 +36,10 @@ pub(super) enum What {
 pub(super) const READ: What = What::Look("read it");
 /// An attempt to take it failed.
 pub(super) const REFUSED: What = What::Look("was refused");
+/// An attempt to take it goes on: the client waits in line.
+pub(super) const WAITS: What = What::Look("waits in line");
+/// The client has left the line without it.
+pub(super) const GAVE_UP: What = What::Look("waited in vain");
 /// It was looked for, and is not there.
 pub(super) const GONE: What = What::Look("found it gone");
 /// It was looked for, and another client has it.

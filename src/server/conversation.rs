@@ -9,17 +9,19 @@ use crate::allocator;
 use crate::clients::{Input, Leaving};
 use crate::commands::execution::origin::Origin;
 use crate::commands::execution::traces::{Measures, charge};
-use crate::commands::facts::lookup::{find, resolve};
+use crate::commands::facts::Run;
+use crate::commands::facts::lookup::{Registered, find, resolve};
 use crate::dispatch::meter::Meter;
 use crate::dispatch::{execute, set_off};
 use crate::faults::Delay;
-use crate::instance::Instance;
+use crate::instance::{Doer, Instance};
 use crate::keyspace::Waiter;
-use crate::resp::ProtocolError;
 use crate::resp::reply::write_error;
+use crate::resp::{ProtocolError, Request};
 use crate::session::{Contention, Replies, Session, Wait};
 use crate::statistics::Count;
 use crate::statistics::commands::Usage;
+use crate::values::ABSENT_KIND;
 
 use super::buffers;
 use super::intake::Intake;
@@ -215,10 +217,7 @@ impl Conversation {
     pub(super) fn end_waiting(&mut self, has_waited_for_keys: bool, reply: &[u8]) {
         let Conversation { instance, session, intake, .. } = self;
         let took = take(&mut session.took_before_wait);
-        let Some(intake) = intake.as_deref().filter(|intake| intake.done > 0) else { return };
-        let Some(request) = intake.reader.requests(&intake.input, intake.done - 1).next() else { return };
-        let registered = find(&instance.names, request.name());
-        let Some(registered) = registered.and_then(|found| resolve(found, request).ok()) else { return };
+        let Some((registered, request)) = last_request(instance, intake.as_deref()) else { return };
         if has_waited_for_keys {
             let measures = Measures { took, reply_bytes: reply.len() };
             charge(instance, session, registered, request, Origin::Request, measures);
@@ -226,6 +225,20 @@ impl Conversation {
         if let Some(error) = reply.strip_prefix(b"-") {
             instance.statistics.add_usage(registered.number, Usage { failed: 1, ..Usage::default() });
             instance.statistics.errors.count(error.trim_ascii_end());
+        }
+    }
+
+    /// Notes that the client has waited for its keys in vain: the lens shows those who wait for locks.
+    #[cold]
+    pub(super) fn give_up(&self) {
+        let last = last_request(&self.instance, self.intake.as_deref());
+        let Some((registered, request)) = last else { return };
+        if let Run::Block(blocking) = registered.command.run
+            && blocking.kind == ABSENT_KIND
+            && let Some((key, _)) = registered.command.keys_of(request).next()
+        {
+            let doer = Doer { session: &self.session, command: registered.command.name, request };
+            self.instance.follow_given_up(doer, key);
         }
     }
 
@@ -368,6 +381,17 @@ impl Conversation {
         session.client.set_active(instance.clients.now_ms());
         answered
     }
+}
+
+/// The last request that was executed, and its command.
+fn last_request<'i>(
+    instance: &Instance,
+    intake: Option<&'i Intake>,
+) -> Option<(&'static Registered, Request<'i>)> {
+    let intake = intake.filter(|intake| intake.done > 0)?;
+    let request = intake.reader.requests(&intake.input, intake.done - 1).next()?;
+    let registered = find(&instance.names, request.name())?;
+    Some((resolve(registered, request).ok()?, request))
 }
 
 /// Replies to a stream that cannot be read further, and ends it.

@@ -474,6 +474,9 @@ impl<Stream: Wire> Runner<Stream> {
             }
             _ => &last_reply,
         };
+        if has_waited_for_keys {
+            self.conversation.give_up();
+        }
         if has_waited_for_keys || !error.is_empty() {
             self.conversation.end_waiting(has_waited_for_keys, ending);
         }

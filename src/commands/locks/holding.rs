@@ -5,7 +5,7 @@
 //! that grants the lock. It grows from holder to holder, so what the lock protects can refuse a holder that
 //! was paused while its lock expired.
 
-use crate::keyspace::{Expiry, Transaction};
+use crate::keyspace::{Expiry, Grouping, LockChange, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types::strings::Text;
 use crate::values::ABSENT_KIND;
@@ -127,13 +127,22 @@ fn acquire<'r>(
     served: Only<'_>,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
-    let Acquiring { token, lifetime, .. } = Acquiring::parse(request)?;
+    let Acquiring { token, lifetime, wait } = Acquiring::parse(request)?;
     let key = request.at(2);
     let expires_at_ms = expiry(tx, lifetime, "lock|acquire")?;
+    let otherwise = match (served, wait) {
+        // It goes on waiting.
+        (Some(_), _) => None,
+        (None, Timeout::None) => Some(LockChange::Refused),
+        (None, _) if tx.grouping() != Grouping::Alone => Some(LockChange::Refused),
+        (None, _) => Some(LockChange::Waits),
+    };
     if served.is_none() && tx.leaves_to_line(key) {
         return Ok(Taken::Nothing(reply));
     }
-    let Some(fence) = tx.acquire(key, token, expires_at_ms) else { return Ok(Taken::Nothing(reply)) };
+    let Some(fence) = tx.acquire(key, token, expires_at_ms, otherwise) else {
+        return Ok(Taken::Nothing(reply));
+    };
     tell_of_write(tx, key, Expiry::At(expires_at_ms));
     Ok(Taken::Something(reply.integer(fence.cast_signed())))
 }

@@ -221,7 +221,10 @@ fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history
         let times = times.map(|(name, value)| (name, tree::integer(value as i64)));
         tree::map([("client", describe_client(&refused.who))].into_iter().chain(times))
     };
-    fields.push(("refused-clients", tree::array(lock.refused_by.iter().rev().map(refused))));
+    fields.push((
+        "refused-clients",
+        tree::array(lock.refused_by.iter().rev().filter(|refused| refused.times > 0).map(refused)),
+    ));
     let list = waiting_list(context, lock);
     // Clients that wait with LOCK ACQUIRE wait for the key itself.
     let waiting = match &list {

@@ -14,15 +14,22 @@ use crate::keyspace::transaction::following::news::LockChange;
 
 impl Transaction<'_> {
     /// Grants a lock to a token, if the key is absent; returns the fencing number. The expiry, in
-    /// milliseconds since 1970, must be in the future.
-    pub fn acquire(&mut self, key: &[u8], token: &[u8], expires_at_ms: u64) -> Option<u64> {
+    /// milliseconds since 1970, must be in the future. If another client holds it, `otherwise` is what the
+    /// lens hears of it.
+    pub fn acquire(
+        &mut self,
+        key: &[u8],
+        token: &[u8],
+        expires_at_ms: u64,
+        otherwise: Option<LockChange>,
+    ) -> Option<u64> {
         match self.entry(key) {
             None => {}
             Some(entry) if self.has_expired(entry) => self.make_way(key),
             Some(entry) => {
                 self.note_use(entry);
-                if entry.is_lock() {
-                    self.report_lock(key, LockChange::Refused);
+                if let Some(otherwise) = otherwise.filter(|_| entry.is_lock()) {
+                    self.report_lock(key, otherwise);
                 }
                 return None;
             }

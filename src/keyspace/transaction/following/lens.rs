@@ -56,7 +56,7 @@ impl Allowance {
 
     fn spend_on(&self, change: LockChange) -> bool {
         let left = match change {
-            LockChange::Refused | LockChange::Read | LockChange::Sought => &self.looks,
+            LockChange::Refused | LockChange::Waits | LockChange::Read | LockChange::Sought => &self.looks,
             _ => &self.changes,
         };
         left.load(Ordering::Relaxed) > 0 && left.fetch_sub(1, Ordering::Relaxed) > 0

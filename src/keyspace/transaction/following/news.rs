@@ -96,6 +96,10 @@ pub enum LockChange {
     Changed,
     /// It was taken, so another client did not get it.
     Refused,
+    /// It was taken, so another client waits for it in line.
+    Waits,
+    /// A client has waited for it in vain.
+    GaveUp,
     /// A client asked whether it is there.
     Sought,
     /// Its value was read.
