@@ -132,8 +132,7 @@ impl Instance {
         for effect in effects {
             if let Effect::Lock(news) = effect {
                 let (who, command, request) = (Who::of(&doer.session.client), doer.command, doer.request);
-                let (script, is_grouped, takes_it_next) = (None, false, false);
-                let cause = Cause { who, command, request, script, is_grouped, takes_it_next };
+                let cause = Cause::alone(who, command, request);
                 self.follow_lock(news, &cause, doer.session);
             }
         }
@@ -238,7 +237,9 @@ impl Instance {
                 }
             });
             let script = script.flatten();
-            let cause = Cause { who, command, request, script, is_grouped: true, takes_it_next };
+            let is_watched = queued.is_some() && session.watching.has(news.database, &news.key);
+            let alone = Cause::alone(who, command, request);
+            let cause = Cause { script, is_grouped: true, is_watched, takes_it_next, ..alone };
             self.follow_lock(&news, &cause, session);
         }
     }
@@ -292,8 +293,7 @@ impl Instance {
         }
         if let (Some(client), Some(request)) = (client, request.request()) {
             client.has_taken_locks.store(true, Ordering::Relaxed);
-            let (who, script, is_grouped, takes_it_next) = (Who::of(&client), None, false, false);
-            self.lens.follow(news, &Cause { who, command, request, script, is_grouped, takes_it_next });
+            self.lens.follow(news, &Cause::alone(Who::of(&client), command, request));
         }
     }
 
@@ -318,6 +318,7 @@ impl Instance {
             at_ms: self.clock.now_ms(),
             change: LockChange::GaveUp,
             name: None,
+            value: None,
             fence: None,
             served: None,
         };

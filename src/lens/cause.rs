@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::script::{Script, tokens_of_script};
+use memchr::memmem;
+
+use super::script::{Script, text_of_script, tokens_of_script};
 use crate::clients::Who;
 use crate::digest::{self, digest};
 use crate::resp::Request;
@@ -20,14 +22,37 @@ pub struct Cause<'a> {
     pub script: Option<Script>,
     /// Whether it is one of several that run as one: in a script or a transaction.
     pub is_grouped: bool,
+    /// Whether it is one of EXEC, and the client watched the key.
+    pub is_watched: bool,
     /// Whether the same script takes the lock later on: what it finds before is no failure.
     pub takes_it_next: bool,
 }
 
-impl Cause<'_> {
+impl<'a> Cause<'a> {
+    /// A command that belongs to no others.
+    pub fn alone(who: Arc<Who>, command: &'static str, request: Request<'a>) -> Cause<'a> {
+        let (is_grouped, is_watched, takes_it_next) = (false, false, false);
+        Cause { who, command, request, script: None, is_grouped, is_watched, takes_it_next }
+    }
+
     /// Whether the client has shown a lock's value, which only its holder should know.
     pub(super) fn shows(&self, token: u64) -> bool {
         shows(self.request, token)
+    }
+
+    /// Whether the client has sent a script that knows a lock's value: as a part of an argument or of the
+    /// script's text, or by an argument that is a part of the value.
+    pub(super) fn shows_part(&self, value: &[u8]) -> bool {
+        /// Bytes that are searched.
+        const SEARCHED_MAX: usize = 256 << 10;
+        let arguments = tokens_of_script(self.request).into_iter().flatten();
+        let mut left = SEARCHED_MAX;
+        let mut sent = arguments.chain(text_of_script(self.request)).take_while(|argument| {
+            let is_near = argument.len() <= left;
+            left = left.saturating_sub(argument.len());
+            is_near
+        });
+        sent.any(|argument| has_part(argument, value) || has_part(value, argument))
     }
 
     /// Whether a script called the command.
@@ -97,7 +122,56 @@ pub(crate) fn shows(request: Request<'_>, token: u64) -> bool {
     arguments.any(|argument| is_token(argument, token) || digest::parse(argument) == Some(token))
 }
 
+/// Whether a value is a part of another one, as a token is of a JSON text or of what msgpack has packed: a
+/// whole word. `worker-1` is no part of `worker-10`.
+fn has_part(whole: &[u8], part: &[u8]) -> bool {
+    /// A shorter one may be there by chance.
+    const PART_BYTES_MIN: usize = 8;
+    /// The sign of msgpack for a string whose length is the next byte…
+    const STR8: u8 = 0xd9;
+    /// … and for one of no bytes, from which it counts up to 31.
+    const FIXSTR: u8 = 0xa0;
+    if part.len() < PART_BYTES_MIN || part.len() > whole.len() {
+        return false;
+    }
+    let is_apart = |byte: Option<&u8>| byte.is_none_or(|byte| !byte.is_ascii_alphanumeric());
+    memmem::find_iter(whole, part).any(|at| {
+        let is_packed = match whole[..at] {
+            [.., STR8, bytes] => usize::from(bytes) == part.len(),
+            [.., sign] => usize::from(sign) == usize::from(FIXSTR) + part.len(),
+            [] => false,
+        };
+        is_packed || is_apart(whole[..at].last()) && is_apart(whole.get(at + part.len()))
+    })
+}
+
 /// Whether an argument is the value with this digest.
 fn is_token(argument: &[u8], token: u64) -> bool {
     argument.len() <= TOKEN_BYTES_MAX && digest(argument) == token
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_a_whole_word() {
+        for (whole, part, expected) in [
+            ("{\"token\":\"8f14e45f-ceea\",\"ms\":30000}", "8f14e45f-ceea", true),
+            ("token=8f14e45f-ceea", "8f14e45f-ceea", true),
+            ("8f14e45f-ceea", "8f14e45f-ceea", true),
+            ("worker-10", "worker-1", false),
+            ("my-worker-1 is worker-10", "worker-1", true),
+            ("a worker-10", "worker-1", false),
+            ("1 is short", "1", false),
+            ("short", "8f14e45f-ceea", false),
+        ] {
+            assert_eq!(has_part(whole.as_bytes(), part.as_bytes()), expected, "{part} in {whole}");
+        }
+        // What follows a string in msgpack may be any byte; here, as its length, an X comes before it.
+        let token = "t".repeat(usize::from(b'X'));
+        let packed = [b"\x82\xa5token\xd9X".as_slice(), token.as_bytes(), b"7"].concat();
+        assert!(has_part(&packed, token.as_bytes()));
+        assert!(has_part(b"\x91\xa9worker-107", b"worker-10"));
+    }
 }

@@ -15,7 +15,7 @@ use super::advice::{Advice, LockKind};
 use super::cause::Cause;
 use super::rules::Rule;
 use super::tenure::{End, Ended, Tenure};
-use super::timeline::{GAVE_UP, GONE, OF_ANOTHER, READ, REFUSED, Timeline, WAITS, What};
+use super::timeline::{GAVE_UP, GONE, OF_ANOTHER, READ, READ_IN_EXEC, REFUSED, Timeline, WAITS, What};
 use crate::clients::Who;
 use crate::keyspace::{LockChange, LockNews, Token};
 
@@ -213,7 +213,7 @@ impl Lock {
             LockChange::GaveUp => self.contend(news, cause, GAVE_UP),
             LockChange::Sought | LockChange::Read if cause.is_script() => self.ask(news, cause, seeks),
             LockChange::Read => {
-                self.step(news, cause, READ);
+                self.step(news, cause, if cause.is_grouped { READ_IN_EXEC } else { READ });
                 None
             }
             LockChange::Written { before, token, expires_at_ms } => {
@@ -280,7 +280,7 @@ impl Lock {
         let what = if expires_at_ms.is_some() { "set its expiry" } else { "took its expiry away" };
         self.step(news, cause, What::Deed(what));
         let before_ms = std::mem::replace(&mut self.tenure.expires_at_ms, expires_at_ms);
-        if self.knows_value(cause) {
+        if self.knows_value(news, cause) {
             let is_one_step = cause.is_grouped && self.tenure.was_grouped;
             let is_holder = self.tenure.holder.id == cause.who.id;
             let is_late = is_holder && before_ms.is_none() && expires_at_ms.is_some() && !is_one_step;
@@ -306,7 +306,9 @@ impl Lock {
         let next = Tenure::new(news, cause, next_fence, token, expires_at_ms);
         let is_holder = self.tenure.holder.id == cause.who.id;
         let is_late = token.digest != before.digest && self.is_of_past(token, cause);
-        let is_own = cause.shows(before.digest) || is_holder && !is_late;
+        // A script that writes the same token again knows it from somewhere.
+        let is_same = token.digest == before.digest && token.is_long && cause.is_script();
+        let is_own = cause.shows(before.digest) || is_same || is_holder && !is_late;
         // The page of SETNX: a client that gets an old stamp that has passed holds the lock, any other has
         // lost.
         let has_lost = self.tenure.is_stamped() && next.is_stamped();
@@ -346,7 +348,7 @@ impl Lock {
             self.signal = Some(signal.clone());
             self.woken += 1;
         }
-        if self.knows_value(cause) {
+        if self.knows_value(news, cause) {
             self.end(End::Released, news.at_ms, Some(cause));
             self.step(news, cause, What::Deed("released it"));
             return None;
@@ -364,10 +366,19 @@ impl Lock {
         self.wrong(is_wrong, Rule::DeletedByAnother, cause)
     }
 
-    /// Whether a client acts for the holder: it shows the value, or has read it before, or the command comes
-    /// from the holder's connection and does not show the token of another.
-    fn knows_value(&self, cause: &Cause<'_>) -> bool {
-        if cause.shows(self.tenure.token.digest) || cause.is_grouped && self.has_read(cause.who.id) {
+    /// Whether a client acts for the holder: it shows the value, or has read it while it watched the key, or
+    /// the command comes from the holder's connection and does not show the token of another. To have read the
+    /// value is not enough: a thief looks, too, before it breaks a lock.
+    fn knows_value(&self, news: &LockNews, cause: &Cause<'_>) -> bool {
+        if cause.shows(self.tenure.token.digest) || cause.is_watched && self.has_read(cause.who.id) {
+            return true;
+        }
+        let knows_part = cause.is_script()
+            && match &news.value {
+                Some(value) => cause.shows_part(value),
+                None => self.has_read(cause.who.id),
+            };
+        if knows_part {
             return true;
         }
         let is_late = cause.is_script() && self.past.iter().any(|tenure| tenure.is_meant_by(cause));

@@ -60,6 +60,14 @@ impl Runs {
     }
 }
 
+/// The text of a script, if the request runs one by its text.
+pub(super) fn text_of_script(request: Request<'_>) -> Option<&[u8]> {
+    match Runs::of(request)? {
+        Runs::Text => request.get(1),
+        Runs::Digest | Runs::Function => None,
+    }
+}
+
 /// The arguments of a script that are no keys, if the request runs one.
 pub(super) fn tokens_of_script(request: Request<'_>) -> Option<impl Iterator<Item = &[u8]>> {
     const BEFORE_KEYS: usize = 3;

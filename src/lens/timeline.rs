@@ -34,6 +34,8 @@ pub(super) enum What {
 
 /// Its value was read.
 pub(super) const READ: What = What::Look("read it");
+/// Its value was read by a command of EXEC: the commands with it could not depend on what it found.
+pub(super) const READ_IN_EXEC: What = What::Look("read it in a transaction");
 /// An attempt to take it failed.
 pub(super) const REFUSED: What = What::Look("was refused");
 /// An attempt to take it goes on: the client waits in line.

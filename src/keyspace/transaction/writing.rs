@@ -347,8 +347,10 @@ impl Transaction<'_> {
     #[inline]
     fn report_removed_lock(&self, key: &[u8], removed: &Removed) {
         if removed.is_lock {
-            let has_expired = self.was_over(removed);
-            self.report_lock(key, if has_expired { LockChange::Missed } else { LockChange::Freed });
+            match self.was_over(removed) {
+                true => self.report_lock(key, LockChange::Missed),
+                false => self.report_freed(key, removed.entry.as_ref()),
+            }
         }
     }
 

@@ -366,18 +366,34 @@ impl Transaction<'_> {
     /// Reports a marked key, or a key that had a mark when it was removed.
     #[cold]
     pub(in crate::keyspace) fn report_lock(&self, key: &[u8], change: LockChange) {
-        let name = if change == LockChange::Freed { self.signal() } else { None };
-        self.report(key, change, name);
+        match change {
+            LockChange::Freed => self.report_freed(key, None),
+            LockChange::Expiry(_) => self.report_with(key, change, None, self.entry(key)),
+            _ => self.report(key, change, None),
+        }
+    }
+
+    /// Reports a key that had a mark when it was removed, with its entry if that is known.
+    #[cold]
+    pub(in crate::keyspace) fn report_freed(&self, key: &[u8], entry: Option<&Entry>) {
+        self.report_with(key, LockChange::Freed, self.signal(), entry);
     }
 
     fn report(&self, key: &[u8], change: LockChange, name: Option<Box<[u8]>>) {
+        self.report_with(key, change, name, None);
+    }
+
+    /// Reports a change. A script that acts on the entry may have compared its value with an argument.
+    fn report_with(&self, key: &[u8], change: LockChange, name: Option<Box<[u8]>>, entry: Option<&Entry>) {
         let (spot, _) = self.shard(key);
         if self.keyspace().lock_allowance.spend_on(change) {
+            let entry = entry.filter(|_| self.grouping == Grouping::Script);
+            let value = entry.and_then(|entry| self.token_of(entry));
             let (hash, database, at_ms) = (spot.hash, self.database(), self.now_ms());
             // A number that only the store knows is none here.
             let fence = self.entry(key).and_then(|entry| entry.fence()).filter(|fence| *fence > 0);
             let (key, served) = (key.into(), None);
-            let news = LockNews { hash, database, key, at_ms, change, name, fence, served };
+            let news = LockNews { hash, database, key, at_ms, change, name, value, fence, served };
             self.leave_effect(Effect::Lock(news));
             return;
         }
@@ -386,6 +402,15 @@ impl Transaction<'_> {
             // What the lens knows of it is outdated.
             LockChange::Written { .. } | LockChange::Expiry(_) | LockChange::Depth(_) => self.unfollow(key),
             _ => {}
+        }
+    }
+
+    /// The value of a lock, or the field of one that is a hash, if it is no longer than a token.
+    fn token_of(&self, entry: &Entry) -> Option<Box<[u8]>> {
+        const TOKEN_BYTES_MAX: usize = 1024;
+        match entry.text() {
+            Ok(text) => (text.len() <= TOKEN_BYTES_MAX).then(|| text.into()),
+            Err(_) => owner(self.value_of(entry)).map(|(field, ..)| field),
         }
     }
 

@@ -55,6 +55,9 @@ pub struct LockNews {
     /// For a hash that was made, its field, cut if it is long. For a lock that was freed, the list that wakes
     /// the next holder, if the same commands have made one.
     pub name: Option<Box<[u8]>>,
+    /// The value that it had, if a script has deleted it or changed its expiry. `None` also if it is too long
+    /// for a token, or if a snapshot has it.
+    pub value: Option<Box<[u8]>>,
     /// The fencing number that the lock has, if it has one.
     pub fence: Option<u64>,
     /// The number of the client that has waited for the lock and was granted it, and the name of its command.

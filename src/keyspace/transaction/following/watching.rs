@@ -67,6 +67,11 @@ impl Watching {
         self.keys.keys().map(|(_, key)| &**key)
     }
 
+    /// Whether a key is watched.
+    pub fn has(&self, database: usize, key: &[u8]) -> bool {
+        !self.is_empty() && self.keys.contains_key(&(database, Box::from(key)))
+    }
+
     /// Whether a change of one of the keys has been noted.
     pub fn has_changed(&self) -> bool {
         self.mark.as_ref().is_some_and(|mark| mark.is_set())
