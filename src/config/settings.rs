@@ -62,6 +62,7 @@ pub struct Config {
     pub store_tls_key_file: Text,
     pub lock_lens: Flag,
     pub lock_lens_ignore: Text,
+    pub lock_lens_only: Text,
     pub daemonize: Flag,
     pub pidfile: Text,
     pub supervised: Choice,

@@ -10,6 +10,7 @@
 
 use std::collections::HashSet;
 use std::iter::{from_fn, once};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Instance;
@@ -120,11 +121,20 @@ impl Instance {
         !is_none
     }
 
-    /// Whether `lock-lens-ignore` has a pattern for a key.
+    /// Whether the lens does not follow a key: `lock-lens-ignore` has a pattern for it, or `lock-lens-only`
+    /// has none.
     pub fn ignores_lock(&self, key: &[u8]) -> bool {
-        let patterns = self.config.lock_lens_ignore.get();
-        let mut patterns = patterns.split(u8::is_ascii_whitespace).filter(|pattern| !pattern.is_empty());
-        patterns.any(|pattern| Pattern::new(pattern, false).matches(key))
+        let has = |patterns: &[u8]| {
+            let mut patterns = patterns.split(u8::is_ascii_whitespace).filter(|pattern| !pattern.is_empty());
+            patterns.any(|pattern| Pattern::new(pattern, false).matches(key))
+        };
+        let config = &self.config;
+        has(&config.lock_lens_ignore.get()) || self.lists_locks() && !has(&config.lock_lens_only.get())
+    }
+
+    /// Whether there is a list of all locks.
+    fn lists_locks(&self) -> bool {
+        !self.config.lock_lens_only.get().trim_ascii().is_empty()
     }
 
     /// Lets the lens follow the locks among the effects of a command whose changes are not logged yet.
@@ -132,7 +142,7 @@ impl Instance {
         for effect in effects {
             if let Effect::Lock(news) = effect {
                 let (who, command, request) = (Who::of(&doer.session.client), doer.command, doer.request);
-                let cause = Cause::alone(who, command, request);
+                let cause = self.cause_of(who, command, request);
                 self.follow_lock(news, &cause, doer.session);
             }
         }
@@ -238,7 +248,7 @@ impl Instance {
             });
             let script = script.flatten();
             let is_watched = queued.is_some() && session.watching.has(news.database, &news.key);
-            let alone = Cause::alone(who, command, request);
+            let alone = self.cause_of(who, command, request);
             let cause = Cause { script, is_grouped: true, is_watched, takes_it_next, ..alone };
             self.follow_lock(&news, &cause, session);
         }
@@ -282,6 +292,11 @@ impl Instance {
         self.tracking.broadcast(by, &self.clients);
     }
 
+    /// The cause of what a command has done to a lock that belongs to no other command.
+    fn cause_of<'r>(&self, who: Arc<Who>, command: &'static str, request: Request<'r>) -> Cause<'r> {
+        Cause { is_listed: self.lists_locks(), ..Cause::alone(who, command, request) }
+    }
+
     /// Follows that a client was granted a lock for which it has waited.
     fn follow_grant(&self, news: &LockNews) {
         let Some((client, command)) = news.served else { return };
@@ -293,7 +308,8 @@ impl Instance {
         }
         if let (Some(client), Some(request)) = (client, request.request()) {
             client.has_taken_locks.store(true, Ordering::Relaxed);
-            self.lens.follow(news, &Cause::alone(Who::of(&client), command, request));
+            let cause = self.cause_of(Who::of(&client), command, request);
+            self.lens.follow(news, &cause);
         }
     }
 

@@ -26,13 +26,23 @@ pub struct Cause<'a> {
     pub is_watched: bool,
     /// Whether the same script takes the lock later on: what it finds before is no failure.
     pub takes_it_next: bool,
+    /// Whether there is a list of all locks, which has the key.
+    pub is_listed: bool,
 }
 
 impl<'a> Cause<'a> {
     /// A command that belongs to no others.
     pub fn alone(who: Arc<Who>, command: &'static str, request: Request<'a>) -> Cause<'a> {
-        let (is_grouped, is_watched, takes_it_next) = (false, false, false);
-        Cause { who, command, request, script: None, is_grouped, is_watched, takes_it_next }
+        Cause {
+            who,
+            command,
+            request,
+            script: None,
+            is_grouped: false,
+            is_watched: false,
+            takes_it_next: false,
+            is_listed: false,
+        }
     }
 
     /// Whether the client has shown a lock's value, which only its holder should know.
@@ -89,6 +99,19 @@ impl<'a> Cause<'a> {
         const COMPARING: &[&str] = &["delifeq", "delex", "set", "lock|release", "lock|extend", "lock|fence"];
         self.is_script() || COMPARING.contains(&self.command) && self.request.len() > 2
     }
+
+    /// Whether it compares the lock's value with one that the client sends, and does nothing if they differ.
+    pub(super) fn compares_token(&self) -> bool {
+        self.compares() && (self.is_script() || self.command != "set" || sets_if_equal(self.request))
+    }
+}
+
+/// Whether a SET compares before it writes.
+fn sets_if_equal(request: Request<'_>) -> bool {
+    const BEFORE_OPTIONS: usize = 3;
+    let options = request.from(BEFORE_OPTIONS.min(request.len()));
+    let is = |option: &[u8], name: &[u8]| option.eq_ignore_ascii_case(name);
+    options.take(TOKENS_MAX).any(|option| is(option, b"ifeq") || is(option, b"ifdeq"))
 }
 
 /// Whether a command writes a lock's value as a whole; a key that is changed otherwise is no lock.

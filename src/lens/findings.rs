@@ -2,18 +2,24 @@
 //!
 //! A line a rule and minute, with the number of findings since the last line: a misuse in a loop does not
 //! fill the log, and one that goes on is never passed over in silence. Findings about the lock of another
-//! client come first. There is no line about a key that may only remember that something was done.
+//! client come first. There is no line about a key that may be no lock.
+//!
+//! Of findings that are alike, some are kept, with their number: those of one rule about keys whose names
+//! have one pattern. So a thousand of them hide none of another kind.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::advice::Advice;
+use super::names;
 use super::rules::Rule;
 use crate::clients::Who;
 
 /// Findings that are kept.
 const FINDINGS_MAX: usize = 128;
+/// Those of them that are alike.
+const ALIKE_MAX: usize = 8;
 /// How long no line follows another one about the same rule.
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -28,6 +34,10 @@ pub struct Finding {
     pub database: usize,
     /// The lock's key.
     pub key: Box<[u8]>,
+    /// The pattern of its name.
+    pub pattern: Box<[u8]>,
+    /// How many findings of the rule there were about keys of the pattern, with this one.
+    pub alike: u64,
     /// When it was noticed, in milliseconds since 1970.
     pub at_ms: u64,
     /// The clients that were involved; the one that acted comes first.
@@ -47,7 +57,7 @@ pub(super) struct Findings {
 }
 
 /// Whether a finding is worth a line in the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Volume {
     Quiet,
     Loud,
@@ -69,11 +79,35 @@ impl Findings {
         self.last_id += 1;
         finding.id = self.last_id;
         self.by_rule[finding.rule as usize] += 1;
-        if self.newest.len() == FINDINGS_MAX {
-            let quiet = self.newest.iter().rposition(|(_, volume)| *volume == Volume::Quiet);
-            self.newest.remove(quiet.unwrap_or(FINDINGS_MAX - 1));
+        let is_alike = |other: &Finding| (other.rule, &other.pattern) == (finding.rule, &finding.pattern);
+        let all = || self.newest.iter().enumerate().filter(|(_, (other, _))| is_alike(other));
+        finding.alike = all().next().map_or(0, |(_, (last, _))| last.alike) + 1;
+        let goes = match all().count() {
+            ALIKE_MAX => all().map(|(at, (_, volume))| (*volume == Volume::Quiet, at)).max(),
+            _ => None,
+        };
+        if let Some((_, at)) = goes {
+            self.newest.remove(at);
+        } else if self.newest.len() == FINDINGS_MAX {
+            self.newest.remove(self.least_wanted());
         }
         self.newest.push_front((finding, volume));
+    }
+
+    /// The index of the finding that makes room: a quiet one if there is one, of the rule that has the most,
+    /// of the names that begin in the commonest way, the oldest.
+    fn least_wanted(&self) -> usize {
+        let volume = self.newest.iter().map(|(_, volume)| *volume).min().unwrap_or(Volume::Loud);
+        let meant = || self.newest.iter().enumerate().filter(move |(_, (_, other))| *other == volume);
+        let mut of_rules = [0; Rule::ALL.len()];
+        meant().for_each(|(_, (finding, _))| of_rules[finding.rule as usize] += 1);
+        let rule = Rule::ALL.into_iter().max_by_key(|rule| of_rules[*rule as usize]);
+        let meant = || meant().filter(|(_, (finding, _))| Some(finding.rule) == rule);
+        let mut of_names: HashMap<&[u8], usize> = HashMap::new();
+        meant()
+            .for_each(|(_, (finding, _))| *of_names.entry(names::head(&finding.pattern)).or_default() += 1);
+        let least = meant().map(|(at, (finding, _))| (of_names[names::head(&finding.pattern)], at)).max();
+        least.map_or(self.newest.len() - 1, |(_, at)| at)
     }
 
     /// Notes a finding for the log. Returns the line to write, if it is time for one.
@@ -142,8 +176,9 @@ mod tests {
 
     fn finding(rule: Rule, key: &str) -> Finding {
         let advice = Advice::of(rule, LockKind::Text, false);
+        let (key, pattern) = (key.as_bytes().into(), names::pattern(key.as_bytes()));
         let (clients, timeline) = (Vec::new(), Vec::new());
-        Finding { id: 0, rule, database: 0, key: key.as_bytes().into(), at_ms: 0, clients, advice, timeline }
+        Finding { id: 0, rule, database: 0, key, pattern, alike: 0, at_ms: 0, clients, advice, timeline }
     }
 
     #[test]
@@ -168,16 +203,50 @@ mod tests {
         assert!(findings.line(&another, at(100_000)).is_some());
     }
 
+    fn keys(findings: &Findings, rule: Rule) -> Vec<String> {
+        let kept = findings.newest(usize::MAX).into_iter().filter(|finding| finding.rule == rule);
+        kept.map(|finding| String::from_utf8_lossy(&finding.key).into_owned()).collect()
+    }
+
     #[test]
-    fn quiet_findings_make_room_for_others() {
+    fn findings_that_are_alike_are_counted() {
         let mut findings = Findings::default();
-        findings.add(finding(Rule::DeletedByAnother, "first"), Volume::Loud);
-        for number in 0..1000 {
-            findings.add(finding(Rule::ReleasedElsewhere, &number.to_string()), Volume::Quiet);
+        findings.add(finding(Rule::DeletedByAnother, "lock:1"), Volume::Loud);
+        for number in 2..1000 {
+            findings.add(finding(Rule::DeletedByAnother, &format!("lock:{number}")), Volume::Quiet);
         }
+        findings.add(finding(Rule::ReleasedTwice, "lock:1"), Volume::Quiet);
         let kept = findings.newest(usize::MAX);
-        assert_eq!((kept.len(), &*kept[0].key), (FINDINGS_MAX, b"999".as_slice()));
-        assert_eq!((&*kept[FINDINGS_MAX - 1].key, kept[FINDINGS_MAX - 1].id), (b"first".as_slice(), 1));
-        assert_eq!(findings.by_rule()[Rule::ReleasedElsewhere as usize], 1000);
+        assert_eq!((kept.len(), kept[0].alike, kept[1].alike), (ALIKE_MAX + 1, 1, 999));
+        assert_eq!(&*kept[1].pattern, b"lock:*");
+        let kept = keys(&findings, Rule::DeletedByAnother);
+        assert_eq!((kept[0].as_str(), kept[ALIKE_MAX - 1].as_str()), ("lock:999", "lock:1"));
+        assert_eq!(findings.by_rule()[Rule::DeletedByAnother as usize], 999);
+    }
+
+    #[test]
+    fn findings_of_one_kind_hide_none_of_another() {
+        let name = |number: usize| -> String {
+            [number / 676, number / 26 % 26, number % 26]
+                .map(|at| char::from(b'a' + at as u8))
+                .iter()
+                .collect()
+        };
+        let mut findings = Findings::default();
+        findings.add(finding(Rule::DeletedByAnother, "lock:first"), Volume::Loud);
+        findings.add(finding(Rule::ReleasedTwice, "lock:first"), Volume::Loud);
+        for number in 0..1000 {
+            findings.add(finding(Rule::ReleasedElsewhere, &name(number)), Volume::Quiet);
+        }
+        assert_eq!(findings.newest(usize::MAX).len(), FINDINGS_MAX);
+        assert_eq!(keys(&findings, Rule::ReleasedElsewhere)[0], name(999));
+        // Loud ones take the place of quiet ones, and then of others of their rule and of like names.
+        for number in 0..1000 {
+            findings.add(finding(Rule::DeletedByAnother, &format!("cart:{}", name(number))), Volume::Loud);
+        }
+        assert_eq!(keys(&findings, Rule::ReleasedTwice), ["lock:first"]);
+        assert_eq!(keys(&findings, Rule::ReleasedElsewhere), [""; 0]);
+        let deleted = keys(&findings, Rule::DeletedByAnother);
+        assert_eq!((deleted.len(), deleted.last().unwrap().as_str()), (FINDINGS_MAX - 1, "lock:first"));
     }
 }

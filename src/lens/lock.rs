@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use super::advice::{Advice, LockKind};
 use super::cause::Cause;
+use super::evidence::Evidence;
 use super::rules::Rule;
 use super::tenure::{End, Ended, Tenure};
 use super::timeline::{GAVE_UP, GONE, OF_ANOTHER, READ, READ_IN_EXEC, REFUSED, Timeline, WAITS, What};
@@ -46,6 +47,8 @@ pub struct Lock {
     pub woken: u64,
     /// The client whose script has asked whether it exists, and has done nothing else since.
     sought_by: Option<u64>,
+    /// What shows that it is a lock.
+    evidence: Evidence,
 }
 
 /// A client that did not get a lock at once.
@@ -57,6 +60,8 @@ pub struct Refused {
     pub times: u64,
     /// When the last attempt was, in milliseconds since 1970.
     pub last_ms: u64,
+    /// When it was that the client sent a token of its own; 0 for never.
+    pub(super) own_ms: u64,
 }
 
 /// A kind of misuse, the clients that were involved, and what to do instead.
@@ -67,8 +72,8 @@ pub(super) struct Wrong {
     pub(super) advice: Advice,
     /// Whether it is only worth a line in the server's log: the finding is known.
     pub(super) is_known: bool,
-    /// Whether the key may only remember that something was done.
-    pub(super) is_about_note: bool,
+    /// Whether the key may be none: it may only remember that something was done.
+    pub(super) is_quiet: bool,
 }
 
 impl Lock {
@@ -86,6 +91,7 @@ impl Lock {
             signal: None,
             woken: 0,
             sought_by: None,
+            evidence: Evidence::default(),
         };
         lock.timeline.add(cause, What::Start("took it"), news.at_ms);
         lock
@@ -111,9 +117,44 @@ impl Lock {
         self.tenure.ended.is_some_and(|ended| ended.how == End::Released)
     }
 
-    /// Whether it looks like a note that something was done: nothing shows that clients wait for its end.
-    pub(super) fn is_mere_note(&self) -> bool {
+    /// Whether it looks like a note that something was done for all time: nothing shows that clients wait for
+    /// its end.
+    fn is_mere_note(&self) -> bool {
         self.refused_by.is_empty() && self.past.is_empty() && !self.tenure.was_dated && self.signal.is_none()
+    }
+
+    /// What shows that the key is a lock, if anything does.
+    pub fn evidence(&self) -> Option<&'static str> {
+        self.evidence.name().or_else(|| self.signal.as_ref().map(|_| "waiting-list"))
+    }
+
+    /// How much it is worth to know it.
+    pub(super) fn worth(&self, now_ms: u64) -> u8 {
+        let is_held = self.is_held() && self.tenure.expires_at_ms.is_none_or(|at_ms| at_ms > now_ms);
+        2 * self.evidence.worth(is_held, self.was_released()) + u8::from(self.refused > 0)
+    }
+
+    /// Notes whether its name, or the command that took it, says that it is a lock.
+    pub(super) fn note_name(&mut self, is_listed: bool) {
+        self.evidence.note_name(&self.key, self.tenure.command, is_listed);
+    }
+
+    /// Notes whether a command compares the token of a holder, present or past.
+    fn weigh(&mut self, news: &LockNews, cause: &Cause<'_>) {
+        if self.evidence.is_compared || !cause.compares_token() {
+            return;
+        }
+        let looks = matches!(news.change, LockChange::Read | LockChange::Sought | LockChange::Refused);
+        // A script that fills a cache shows the value, too.
+        if looks && self.is_taken_by(cause.script_id()) {
+            return;
+        }
+        // A script may show the same number for another reason.
+        let is_token = |token: Token| !cause.is_script() || !token.is_small_number;
+        let mut tenures = std::iter::once(&self.tenure).chain(&self.past);
+        let is_compared = tenures.any(|tenure| is_token(tenure.token) && cause.shows(tenure.token.digest));
+        let is_packed = || news.value.as_ref().is_some_and(|value| cause.shows_part(value));
+        self.evidence.is_compared = is_compared || cause.is_script() && is_packed();
     }
 
     /// Whether this script took it, for any of its holders that are known.
@@ -184,6 +225,7 @@ impl Lock {
         cause: &Cause<'_>,
         next_fence: &dyn Fn() -> u64,
     ) -> Option<Wrong> {
+        self.weigh(news, cause);
         let sought_by = self.sought_by.take();
         let seeks = sought_by == Some(cause.who.id);
         match news.change {
@@ -367,8 +409,8 @@ impl Lock {
     }
 
     /// Whether a client acts for the holder: it shows the value, or has read it while it watched the key, or
-    /// the command comes from the holder's connection and does not show the token of another. To have read the
-    /// value is not enough: a thief looks, too, before it breaks a lock.
+    /// the command comes from the holder's connection and does not show the token of another. To have read
+    /// the value is not enough: a thief looks, too, before it breaks a lock.
     fn knows_value(&self, news: &LockNews, cause: &Cause<'_>) -> bool {
         if cause.shows(self.tenure.token.digest) || cause.is_watched && self.has_read(cause.who.id) {
             return true;
@@ -459,8 +501,18 @@ impl Lock {
 
     fn describe(&self, rule: Rule, cause: &Cause<'_>) -> Wrong {
         let advice = Advice::of(rule, self.kind(), cause.compares());
-        let (clients, is_about_note) = (self.involved(cause), self.is_mere_note());
-        Wrong { rule, clients, advice, is_known: false, is_about_note }
+        let (clients, is_quiet) = (self.involved(cause), self.is_quiet(rule));
+        Wrong { rule, clients, advice, is_known: false, is_quiet }
+    }
+
+    /// Whether a finding is worth no line in the log.
+    fn is_quiet(&self, rule: Rule) -> bool {
+        match rule {
+            // Some frameworks mean it.
+            Rule::ReleasedElsewhere => true,
+            Rule::NoExpiry if self.is_mere_note() => true,
+            _ => self.evidence().is_none(),
+        }
     }
 
     /// The client of a lock without an expiry has disconnected. Returns misuse if it is the first time.
@@ -474,8 +526,8 @@ impl Lock {
         }
         let clients = vec![Arc::clone(&self.tenure.holder)];
         let advice = Advice::of(Rule::NoExpiry, self.kind(), false);
-        let is_about_note = self.is_mere_note();
-        Some(Wrong { rule: Rule::NoExpiry, clients, advice, is_known: false, is_about_note })
+        let is_quiet = self.is_quiet(Rule::NoExpiry);
+        Some(Wrong { rule: Rule::NoExpiry, clients, advice, is_known: false, is_quiet })
     }
 
     /// What kind of lock it is.
@@ -506,23 +558,29 @@ impl Lock {
     /// A client wants it that another has. If no client can take it any more, that is worth a line in the
     /// log.
     fn contend(&mut self, news: &LockNews, cause: &Cause<'_>, what: What) -> Option<Wrong> {
-        let was_mere_note = self.is_mere_note();
+        let was_quiet = self.is_quiet(Rule::NoExpiry);
         let failed = u64::from(what != WAITS);
         self.refused += failed;
         let at = self.refused_by.iter().position(|refused| refused.who.id == cause.who.id);
         let mut refused = match at {
             Some(at) => self.refused_by.remove(at),
-            None => Refused { who: Arc::clone(&cause.who), times: 0, last_ms: 0 },
+            None => Refused { who: Arc::clone(&cause.who), times: 0, last_ms: 0, own_ms: 0 },
         };
         refused.times += failed;
         refused.last_ms = news.at_ms;
+        // What all clients write is no token.
+        if !cause.shows(self.tenure.token.digest) {
+            let before_ms = std::mem::replace(&mut refused.own_ms, news.at_ms);
+            self.evidence.note_asked(before_ms, news.at_ms, self.tenure.since_ms);
+        }
         if self.refused_by.len() == REFUSED_MAX {
             self.refused_by.remove(0);
         }
         self.refused_by.push(refused);
         self.step(news, cause, what);
         let is_stuck = self.is_held() && self.tenure.has_left && self.tenure.is_for_ever();
-        (was_mere_note && is_stuck).then(|| Wrong { is_known: true, ..self.describe(Rule::NoExpiry, cause) })
+        let is_worth_a_line = is_stuck && was_quiet && !self.is_quiet(Rule::NoExpiry);
+        is_worth_a_line.then(|| Wrong { is_known: true, ..self.describe(Rule::NoExpiry, cause) })
     }
 
     fn step(&mut self, news: &LockNews, cause: &Cause<'_>, what: What) {
@@ -537,10 +595,5 @@ impl Lock {
     /// When the first step of the timeline was, in milliseconds since 1970.
     pub fn timeline_since_ms(&self) -> u64 {
         self.timeline.since_ms()
-    }
-
-    /// The time of the last step, in milliseconds since 1970.
-    pub(super) fn last_ms(&self) -> u64 {
-        self.timeline.last_ms()
     }
 }

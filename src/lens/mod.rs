@@ -9,8 +9,10 @@
 
 mod advice;
 mod cause;
+mod evidence;
 mod findings;
 mod lock;
+mod names;
 mod rules;
 mod script;
 mod tenure;
@@ -58,6 +60,8 @@ pub struct Lens {
 struct Segment {
     /// The hashes of the locks' keys, in the order of the locks.
     hashes: Vec<u64>,
+    /// What each was worth when something happened to it the last time.
+    worths: Vec<u8>,
     locks: Vec<Lock>,
     /// Where to look first for one to forget.
     hand: usize,
@@ -166,6 +170,7 @@ impl Lens {
             lock.tenure.fence = fence;
         }
         let wrong = lock.follow(news, cause, &|| self.next_fence());
+        segment.worths[at] = lock.worth(news.at_ms);
         let counters = &self.counters;
         counters.refused.fetch_add(lock.refused - refused, Ordering::Relaxed);
         counters.woken.fetch_add(lock.woken - woken, Ordering::Relaxed);
@@ -267,8 +272,17 @@ impl Lens {
         let fence = news.fence.unwrap_or_else(|| self.next_fence());
         let next = Tenure::new(news, cause, fence, token, expires_at_ms);
         match found {
-            Some(at) => segment.locks[at].pass_to(news, cause, next, End::Unseen),
-            None => segment.add(Lock::new(news, cause, next)),
+            Some(at) => {
+                let lock = &mut segment.locks[at];
+                lock.pass_to(news, cause, next, End::Unseen);
+                lock.note_name(cause.is_listed);
+                segment.worths[at] = lock.worth(news.at_ms);
+            }
+            None => {
+                let mut lock = Lock::new(news, cause, next);
+                lock.note_name(cause.is_listed);
+                segment.add(lock, news.at_ms);
+            }
         }
     }
 
@@ -434,47 +448,51 @@ impl Segment {
         same.map(|(at, _)| at).find(|at| self.locks[*at].database == database && *self.locks[*at].key == *key)
     }
 
-    fn add(&mut self, lock: Lock) {
+    /// Adds a lock, unless all others are worth more and there is no room.
+    fn add(&mut self, lock: Lock, now_ms: u64) {
+        let worth = lock.worth(now_ms);
         if self.locks.len() == SEGMENT_LOCKS {
-            let at = self.least_wanted();
+            let Some(at) = self.least_wanted(worth, now_ms) else { return };
             self.forget(at);
         }
         self.hashes.push(lock.hash);
+        self.worths.push(worth);
         self.locks.push(lock);
     }
 
     fn forget(&mut self, at: usize) {
         self.hashes.swap_remove(at);
+        self.worths.swap_remove(at);
         self.locks.swap_remove(at);
     }
 
-    /// The index of the lock to forget. Of the next few locks in turn it is a free one, or else one without
-    /// failed attempts, or else the one that was not used for the longest time.
-    fn least_wanted(&mut self) -> usize {
-        const LOOKED_AT: usize = 8;
-        let turn = (self.hand..self.hand + LOOKED_AT).map(|at| at % self.locks.len());
-        self.hand += LOOKED_AT;
-        let wanted = |at: &usize| {
-            let lock = &self.locks[*at];
-            (lock.is_held(), lock.refused > 0, lock.last_ms())
-        };
-        turn.min_by_key(wanted).unwrap_or(0)
+    /// The index of the lock to forget for another one: the next in turn of those that are worth the least.
+    /// `None` if all are worth more.
+    fn least_wanted(&mut self, worth: u8, now_ms: u64) -> Option<usize> {
+        let least = |worths: &[u8]| worths.iter().copied().min();
+        if least(&self.worths) > Some(worth) {
+            // Some may have expired.
+            self.worths = self.locks.iter().map(|lock| lock.worth(now_ms)).collect();
+        }
+        let least = least(&self.worths).filter(|least| *least <= worth)?;
+        let hand = self.hand % self.worths.len();
+        let mut turn = (hand..self.worths.len()).chain(0..hand);
+        let at = turn.find(|at| self.worths[*at] == least)?;
+        self.hand = at + 1;
+        Some(at)
     }
 }
 
 /// A finding, and its volume; without one, it is known already.
 fn lock_finding(lock: &Lock, wrong: Wrong, at_ms: u64) -> (Finding, Option<Volume>) {
-    let is_quiet = match wrong.rule {
-        Rule::ReleasedElsewhere => true,
-        Rule::ExpirySetSeparately => false,
-        _ => wrong.is_about_note,
-    };
-    let volume = if is_quiet { Volume::Quiet } else { Volume::Loud };
+    let volume = if wrong.is_quiet { Volume::Quiet } else { Volume::Loud };
     let finding = Finding {
         id: 0,
         rule: wrong.rule,
         database: lock.database,
         key: lock.key.clone(),
+        pattern: names::pattern(&lock.key),
+        alike: 0,
         at_ms,
         clients: wrong.clients,
         advice: wrong.advice,

@@ -16,7 +16,6 @@ const STEPS_MAX: usize = 12;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timeline {
     steps: VecDeque<Step>,
-    last_ms: u64,
 }
 
 /// What happened in a step.
@@ -80,7 +79,6 @@ impl Timeline {
     }
 
     fn add_step(&mut self, step: Step) {
-        self.last_ms = self.last_ms.max(step.last_ms);
         let is_look = |step: &Step| matches!(step.what, What::Look(_));
         let looks = self.steps.iter_mut().rev().enumerate();
         let mut last = looks.take_while(|(at, other)| *at == 0 || is_look(&step) && is_look(other));
@@ -108,11 +106,6 @@ impl Timeline {
     /// When the first step was, in milliseconds since 1970.
     pub(super) fn since_ms(&self) -> u64 {
         self.steps.front().map_or(0, |step| step.first_ms)
-    }
-
-    /// When the last step was, in milliseconds since 1970.
-    pub(super) fn last_ms(&self) -> u64 {
-        self.last_ms
     }
 
     /// One line a step, with the milliseconds since the first step.

@@ -1,5 +1,5 @@
-//! A lock of LOCK ACQUIRE that passes down its line, as the lens shows it: one holder after the other, each of
-//! which has taken it once, and clients that wait, which were not refused.
+//! A lock of LOCK ACQUIRE that passes down its line, as the lens shows it: one holder after the other, each
+//! of which has taken it once, and clients that wait, which were not refused.
 
 use crate::locks::{findings, locksmiths};
 use support::client::{Client, Reply, request};

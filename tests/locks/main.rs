@@ -12,6 +12,7 @@ mod lock_handover;
 mod lock_kinds;
 mod lock_lens;
 mod lock_libraries;
+mod lock_likes;
 mod lock_thieves;
 mod locks;
 mod paused;

@@ -246,6 +246,7 @@ fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history
         fields.push(("past", tree::array(lock.past.iter().map(past))));
         fields.push(("timeline-since", tree::integer(lock.timeline_since_ms() as i64)));
         fields.push(("timeline", tree::array(lock.timeline().iter().map(tree::bulk))));
+        fields.push(("evidence", lock.evidence().map_or(tree::null(), tree::bulk)));
     }
     tree::map(fields)
 }
@@ -352,6 +353,8 @@ fn describe_finding(finding: &Finding) -> OwnedFrame {
         ("hint", tree::bulk(finding.advice.hint)),
         ("instead", tree::bulk(finding.advice.instead)),
         ("timeline", tree::array(finding.timeline.iter().map(tree::bulk))),
+        ("pattern", tree::bulk(&finding.pattern)),
+        ("alike", tree::integer(finding.alike as i64)),
     ])
 }
 

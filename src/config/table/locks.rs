@@ -18,6 +18,13 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         ..Parameter::text(|config| &config.lock_lens_ignore)
     },
     Parameter {
+        name: "lock-lens-only",
+        help: "Patterns of all keys that are locks, with blanks between them; empty if the lens shall find them",
+        detail: "The lens follows no other keys, and the log has a line about every misuse of these",
+        origin: Origin::Keyfast,
+        ..Parameter::text(|config| &config.lock_lens_only)
+    },
+    Parameter {
         name: "store",
         help: "Store that servers share: a postgres:// or etcd:// URL",
         detail: "For example postgres://user@host/db or etcd://host,host; empty for none",
