@@ -1,8 +1,9 @@
 //! Measures what a batch of requests does, for INFO, SLOWLOG, LATENCY and HOTKEYS.
 //!
-//! Brief requests ([`Costs::is_brief`](crate::commands::facts::Costs::is_brief)) are only tallied, and share the time that a run of them takes. All others
-//! are timed one by one. Without pipelining, a run is one command, and its time is exact. The commands that
-//! scripts call are counted with the batch, too: at its end, or before a command reads the counts.
+//! Brief requests ([`Costs::is_brief`](crate::commands::facts::Costs::is_brief)) are only tallied, and share
+//! the time that a run of them takes. All others are timed one by one. Without pipelining, a run is one
+//! command, and its time is exact. The commands that scripts call are counted with the batch, too: at its
+//! end, or before a command reads the counts.
 
 use std::mem::take;
 use std::time::{Duration, Instant};

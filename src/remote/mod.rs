@@ -195,8 +195,8 @@ pub enum NotJoined {
     After(Ticket),
     /// The same: it lets requests travel first that were overtaken, or that were not.
     StandsBack(Ticket),
-    /// It leaves one of its keys to other front-ends: until they have had their turns, but not for longer than
-    /// until this moment.
+    /// It leaves one of its keys to other front-ends: until they have had their turns, but not for longer
+    /// than until this moment.
     LeavesTo(Ticket, Instant),
     /// Too many requests wait already.
     Full,

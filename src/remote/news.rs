@@ -2,8 +2,8 @@
 //! and messages of PUBLISH.
 //!
 //! The store passes it on, each thing at most once: what is sent while a connection is lost, is lost. So
-//! a front-end also looks whether the keys have changed for which clients wait. And wherever news may have been
-//! lost, clients that keep copies of keys get an invalidation of all keys ([`News::Flushed`]).
+//! a front-end also looks whether the keys have changed for which clients wait. And wherever news may have
+//! been lost, clients that keep copies of keys get an invalidation of all keys ([`News::Flushed`]).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};

@@ -3,8 +3,8 @@
 //!
 //! One fact of a command, [`Costs`], decides all that depends on it: which requests take the fast path and
 //! are only tallied, which ones wait for a thread for long requests, which read a copy of a large value while
-//! no lock is held, and which copy a long string first. The dispatcher asks for it once the values are at hand;
-//! before that it asks for the arguments alone.
+//! no lock is held, and which copy a long string first. The dispatcher asks for it once the values are at
+//! hand; before that it asks for the arguments alone.
 
 use crate::keyspace::Transaction;
 use crate::resp::Request;

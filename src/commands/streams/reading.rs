@@ -105,7 +105,8 @@ const XREADGROUP: Command = Command {
     ..XREAD
 };
 
-/// If a request asks for fewer entries, they are not counted before: that would take longer than to read them.
+/// If a request asks for fewer entries, they are not counted before: that would take longer than to read
+/// them.
 const COUNTED_FROM: u64 = 1000;
 
 /// How many entries a request gets of a large stream, at most.
