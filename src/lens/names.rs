@@ -55,7 +55,7 @@ fn add_part(pattern: &mut Vec<u8>, part: &[u8]) {
     const RANDOM_BYTES_MIN: usize = 20;
     let has_digit = |word: &[u8]| word.iter().any(u8::is_ascii_digit);
     let is_joint = |byte: &u8| matches!(byte, b'-' | b'_' | b'.');
-    if part.len() >= RANDOM_BYTES_MIN && (has_digit(part) || !part.iter().any(|byte| is_joint(byte))) {
+    if part.len() >= RANDOM_BYTES_MIN && (has_digit(part) || !part.iter().any(is_joint)) {
         return pattern.push(b'*');
     }
     for word in part.split_inclusive(is_joint) {
