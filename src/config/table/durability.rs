@@ -46,8 +46,8 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "sanitize-dump-payload",
-        help: "Whether a damaged value of a file is refused, with yes, or loaded as far as it has a meaning; \
-               what RESTORE brings is always looked at",
+        help: "What becomes of a damaged value of a file: with yes, it is refused, otherwise loaded as far \
+               as it has a meaning; RESTORE always checks",
         default: "no",
         kind: Kind::Choice(SANITIZED_PAYLOADS),
         ..Parameter::choice(|config| &config.sanitize_dump_payload)
