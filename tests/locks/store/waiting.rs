@@ -206,7 +206,8 @@ fn each_push_costs_the_store_two_requests_however_many_wait(kind: Kind) {
 
 fn so_it_is_over_two_front_ends(kind: Kind) {
     let Some((_cluster, one, other)) = acquainted(kind, "pushes-over") else { return };
-    // The first of each front-end asks. What another request was faster than counts twice: a push, and a take.
+    // The first of each front-end asks. What another request was faster than counts twice: a push, and a
+    // take.
     assert!(cost_of_pushes(&[&one, &other], 300, 300) <= 1_500);
     assert!(cost_of_pushes(&[&one, &other], 300, 20) <= 100);
 }
