@@ -476,7 +476,7 @@ fn stats(section: &mut Section, view: &View<'_>) {
     section.field("eventloop_duration_sum", statistics.processor_micros());
     section.field("eventloop_duration_cmd_sum", nanos / 1000);
     section.field("instantaneous_eventloop_cycles_per_sec", turns);
-    section.field("instantaneous_eventloop_duration_usec", if turns > 0 { micros / turns } else { 0 });
+    section.field("instantaneous_eventloop_duration_usec", micros.checked_div(turns).unwrap_or(0));
     let log = &view.instance.users.log;
     section.field("acl_access_denied_auth", log.count(Reason::Auth));
     section.field("acl_access_denied_cmd", log.count(Reason::Command));
