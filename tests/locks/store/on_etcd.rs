@@ -290,7 +290,7 @@ fn a_full_etcd_is_read_and_deleted_from_until_it_has_space_again() {
         etcd.shell(&format!("etcdctl --endpoints=http://host1:2379 {line}"));
     }
     eventually("it writes again", || client.line("INCR counted").reply() == Reply::Integer(2));
-    eventually("it is well", || is_well());
+    eventually("it is well", is_well);
     client.line("LOCK ACQUIRE lock other PX 600000").ignored();
     client.line("DBSIZE").is(3);
 }
