@@ -118,7 +118,7 @@ fn the_observed_conversations_are_the_same_but_for_what_is_listed(kind: Kind) {
     };
     let program = std::env::current_exe().expect("this test");
     let output = Command::new(program)
-        .args(["conformance::", "--test-threads", "2"])
+        .args(["conformance::", "--skip", "::needs_tools", "--test-threads", "2"])
         .env("KEYFAST_TEST_STORE", store)
         .output()
         .expect("this test runs");
