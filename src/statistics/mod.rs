@@ -14,7 +14,7 @@ pub(crate) mod hot_keys;
 pub(crate) mod latency;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -245,8 +245,10 @@ fn processor_micros() -> u64 {
 /// How fast a count has grown over the last samples, in units a second.
 #[derive(Debug, Default)]
 pub struct Rate {
-    samples: [AtomicU64; Rate::SAMPLES],
-    next: AtomicU64,
+    /// The bits of numbers of single precision: exact up to 16 million, and half as large as integers. Each
+    /// instance has some hundred.
+    samples: [AtomicU32; Rate::SAMPLES],
+    next: AtomicU32,
     last: AtomicU64,
 }
 
@@ -256,13 +258,15 @@ impl Rate {
 
     /// The mean of the samples.
     pub fn get(&self) -> u64 {
-        self.samples.iter().map(|sample| sample.load(Ordering::Relaxed)).sum::<u64>() / Rate::SAMPLES as u64
+        let sample = |sample: &AtomicU32| f64::from(f32::from_bits(sample.load(Ordering::Relaxed)));
+        (self.samples.iter().map(sample).sum::<f64>() / Rate::SAMPLES as f64) as u64
     }
 
     fn sample(&self, total: u64, elapsed_ms: u64) {
         let grown = total.saturating_sub(self.last.swap(total, Ordering::Relaxed));
         let at = self.next.fetch_add(1, Ordering::Relaxed) as usize % Rate::SAMPLES;
-        self.samples[at].store(grown * 1000 / elapsed_ms.max(1), Ordering::Relaxed);
+        let grown = (grown * 1000 / elapsed_ms.max(1)) as f32;
+        self.samples[at].store(grown.to_bits(), Ordering::Relaxed);
     }
 
     fn is_at_rest(&self, total: u64) -> bool {
