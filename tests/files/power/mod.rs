@@ -404,22 +404,34 @@ fn no_other_client_hears_of_a_change_before_it_is_durable() {
             (0..pushes).for_each(|_| listener.reply().ignored());
         }
     }
-    // A second change comes while the first one is being synced.
-    let (before, held) = (bytes(), hold());
-    client.send(&request(["SET", "a", "1"]));
-    wait_until("it is logged", || bytes() > before);
-    other.send(&request(["SET", "b", "2"]));
-    // Nothing shows that it has come to the journal. If it has not, this finds nothing.
-    assert!(listener.is_silent_for(MOMENT));
-    let first = bytes();
-    machine.faults.write("pass-appendonly.aof.1.incr.aof", "");
-    client.reply().is_ok();
-    wait_until("the second one is logged", || bytes() > first);
-    (0..2).for_each(|_| listener.reply().ignored());
-    assert!(listener.is_silent_for(MOMENT), "the second one is not durable");
-    fs::remove_file(held).unwrap();
-    other.reply().is_ok();
-    (0..2).for_each(|_| listener.reply().ignored());
+    // A second change comes while the first one is being synced. On a busy machine it may come to the journal
+    // before the server has noted for what the first reply waits, which then waits for both: another round.
+    let is_shown = (0..10).any(|_| {
+        let (before, held) = (bytes(), hold());
+        client.send(&request(["SET", "a", "1"]));
+        wait_until("it is logged", || bytes() > before);
+        other.send(&request(["SET", "b", "2"]));
+        // Nothing shows that it has come to the journal. If it has not, this finds nothing.
+        assert!(listener.is_silent_for(MOMENT));
+        let first = bytes();
+        machine.faults.write("pass-appendonly.aof.1.incr.aof", "");
+        let waits_for_both = client.is_silent_for(MOMENT * 20);
+        if !waits_for_both {
+            client.reply().is_ok();
+            wait_until("the second one is logged", || bytes() > first);
+            (0..2).for_each(|_| listener.reply().ignored());
+            assert!(listener.is_silent_for(MOMENT), "the second one is not durable");
+        }
+        fs::remove_file(held).unwrap();
+        other.reply().is_ok();
+        (0..2).for_each(|_| listener.reply().ignored());
+        if waits_for_both {
+            client.reply().is_ok();
+            (0..2).for_each(|_| listener.reply().ignored());
+        }
+        !waits_for_both
+    });
+    assert!(is_shown);
 }
 
 #[test]
