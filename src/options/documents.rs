@@ -39,10 +39,22 @@ pub(super) fn completions(mut command: Command, shell: &[u8]) -> Result<String, 
         command = command.arg(Arg::new("file").value_hint(ValueHint::FilePath));
     }
     let name = command.get_name().to_owned();
-    command = command.subcommand(client()).subcommands(CHECKS.iter().map(check));
+    command =
+        command.subcommand(client()).subcommands(CHECKS.iter().map(check)).disable_help_subcommand(true);
     let mut text = Vec::new();
     clap_complete::generate(*shell, &mut command, name, &mut text);
-    Ok(String::from_utf8_lossy(&text).into_owned())
+    let text = String::from_utf8_lossy(&text).into_owned();
+    Ok(if *shell == Shell::Fish { mend_fish(&text) } else { text })
+}
+
+/// Mends what clap_complete writes for a program that may run without a subcommand: it completes no value of
+/// an option, since it finds that the option has none, and beside subcommands no files.
+fn mend_fish(text: &str) -> String {
+    const PARSE: &str = "    argparse -s (__fish_keyfast_global_optspecs) -- $cmd 2>/dev/null\n";
+    const WITHOUT_LAST: &str = "    or begin\n        set -e cmd[-1]\n    ";
+    let mended = format!("{PARSE}{WITHOUT_LAST}{PARSE}        or return\n    end\n");
+    text.replace(&format!("{PARSE}    or return\n"), &mended)
+        .replace("_needs_command\" -f -a ", "_needs_command\" -a ")
 }
 
 /// The page of the manual, in the language of man.
@@ -58,9 +70,10 @@ pub(super) fn manual(command: Command) -> String {
         text.extend(format!(".SH \"KEYFAST {name}\"\n{about}.\n").replace('-', "\\-").into_bytes());
         let mut options = Vec::new();
         let _ = Man::new(command).render_options_section(&mut options);
-        // The heading is the one above.
-        let heading = options.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        text.extend(&options[heading..]);
+        // What stands before is at the top of the page, and the heading is the one above.
+        const HEADING: &str = ".SH OPTIONS\n";
+        let options = String::from_utf8_lossy(&options);
+        text.extend(options.split_once(HEADING).map_or(&*options, |(_, options)| options).bytes());
     }
     String::from_utf8_lossy(&text).into_owned()
 }
