@@ -8,15 +8,6 @@ use support::client::{Client, Reply, request};
 use support::replies::field_of;
 use support::server::{Server, SetOnDrop, wait_until};
 
-/// Lets a client wait. Returns when the server knows of it.
-fn wait(server: &Server, client: &mut Client, line: &str) {
-    let mut other = server.client();
-    let blocked = |other: &mut Client| other.info("blocked_clients").parse::<usize>().unwrap();
-    let before = blocked(&mut other);
-    client.send(&request(line.split(' ')));
-    wait_until("the client waits", || blocked(&mut other) > before);
-}
-
 fn pair(key: &str, element: &str) -> Vec<u8> {
     format!("*2\r\n${}\r\n{key}\r\n${}\r\n{element}\r\n", key.len(), element.len()).into_bytes()
 }
@@ -26,7 +17,7 @@ fn the_first_to_wait_is_the_first_to_be_served() {
     let server = Server::start();
     let mut waiting: Vec<Client> = (0..5).map(|_| server.client()).collect();
     for client in &mut waiting {
-        wait(&server, client, "BLPOP none queue 0");
+        server.have_wait(client, "BLPOP none queue 0");
     }
     server.client().line("RPUSH queue a b c d e f").is(6);
     for (client, element) in waiting.iter_mut().zip(["a", "b", "c", "d", "e"]) {
@@ -48,7 +39,7 @@ fn what_has_expired_by_the_end_of_exec_serves_no_client() {
         ("XREAD BLOCK 0 STREAMS k 0", "XADD k 1-1 f v", "[[\"k\", [[\"1-1\", [\"f\", \"v\"]]]]]"),
     ] {
         let mut waiting = server.client();
-        wait(&server, &mut waiting, waits);
+        server.have_wait(&mut waiting, waits);
         for (line, reply) in [("MULTI", "OK"), (made, "QUEUED"), ("PEXPIRE k 1", "QUEUED")] {
             client.line(line).is_simple(reply);
         }
@@ -78,7 +69,7 @@ fn whatever_brings_a_list_serves_the_client_that_waits_for_it() {
     for way in ways {
         let server = Server::start();
         let mut client = server.client();
-        wait(&server, &mut client, "BRPOP target 0");
+        server.have_wait(&mut client, "BRPOP target 0");
         let mut other = server.client();
         for line in way {
             let words: Vec<&str> = match line.strip_prefix("EVAL ") {
@@ -97,7 +88,7 @@ fn whatever_brings_a_list_serves_the_client_that_waits_for_it() {
     server.client().line("RPUSH other v").is(1);
     let payload = server.client().line("DUMP other").reply();
     let support::client::Reply::Bulk(payload) = payload else { panic!("{payload}") };
-    wait(&server, &mut client, "BRPOP target 0");
+    server.have_wait(&mut client, "BRPOP target 0");
     server.client().cmd([&b"RESTORE"[..], b"target", b"0", &payload]).is_ok();
     assert_eq!(client.reply_bytes(), pair("target", "v"));
 }
@@ -106,9 +97,9 @@ fn whatever_brings_a_list_serves_the_client_that_waits_for_it() {
 fn an_element_that_moves_on_serves_the_next_client() {
     let server = Server::start();
     let (mut first, mut second, mut third) = (server.client(), server.client(), server.client());
-    wait(&server, &mut third, "BLPOP c 0");
-    wait(&server, &mut second, "BLMOVE b c LEFT RIGHT 0");
-    wait(&server, &mut first, "BRPOPLPUSH a b 0");
+    server.have_wait(&mut third, "BLPOP c 0");
+    server.have_wait(&mut second, "BLMOVE b c LEFT RIGHT 0");
+    server.have_wait(&mut first, "BRPOPLPUSH a b 0");
     server.client().line("LPUSH a v").is(1);
     assert_eq!(first.reply_bytes(), b"$1\r\nv\r\n");
     assert_eq!(second.reply_bytes(), b"$1\r\nv\r\n");
@@ -157,8 +148,8 @@ fn a_client_that_moves_an_element_keeps_its_turn_while_its_target_is_in_use() {
     let (mut mover, mut popper, mut pusher) = (server.client(), server.client(), server.client());
     while_busy(&server, "target", || {
         for round in 0..210 {
-            wait(&server, &mut mover, MOVES[round % MOVES.len()]);
-            wait(&server, &mut popper, "BLPOP source 0");
+            server.have_wait(&mut mover, MOVES[round % MOVES.len()]);
+            server.have_wait(&mut popper, "BLPOP source 0");
             let lines = ways[round % ways.len()].iter();
             // The element has gone before the next request of the same batch.
             let batch: Vec<u8> = lines.flat_map(|words| request(words.iter().copied())).collect();
@@ -185,15 +176,15 @@ fn elements_move_through_chains_and_rings_of_lists_in_use() {
     while_busy(&server, "list:40", || {
         for _ in 0..10 {
             for (link, mover) in movers.iter_mut().enumerate().rev() {
-                wait(&server, mover, &format!("BLMOVE list:{link} list:{} LEFT RIGHT 0", link + 1));
+                server.have_wait(mover, &format!("BLMOVE list:{link} list:{} LEFT RIGHT 0", link + 1));
             }
             pusher.line("RPUSH list:0 v").is(1);
             movers.iter_mut().for_each(|mover| assert_eq!(mover.reply_bytes(), b"$1\r\nv\r\n"));
         }
     });
     let (mut one, mut other) = (server.client(), server.client());
-    wait(&server, &mut one, "BLMOVE ring:a ring:b LEFT RIGHT 0");
-    wait(&server, &mut other, "BLMOVE ring:b ring:a LEFT RIGHT 0");
+    server.have_wait(&mut one, "BLMOVE ring:a ring:b LEFT RIGHT 0");
+    server.have_wait(&mut other, "BLMOVE ring:b ring:a LEFT RIGHT 0");
     pusher.line("RPUSH ring:a v").is(1);
     assert_eq!([one.reply_bytes(), other.reply_bytes()].concat(), b"$1\r\nv\r\n$1\r\nv\r\n");
     pusher.line("LLEN ring:a").is(1);
@@ -207,20 +198,20 @@ fn a_wait_ends_at_its_time_and_by_other_clients() {
     client.line("BLPOP none 0.2").is_nil();
     assert!(started.elapsed() >= Duration::from_millis(200));
     let id = client.line("CLIENT ID").integer().to_string();
-    wait(&server, &mut client, "BZPOPMIN none 0");
+    server.have_wait(&mut client, "BZPOPMIN none 0");
     server.client().cmd(["CLIENT", "UNBLOCK", &id]).is(1);
     client.reply().is_nil();
-    wait(&server, &mut client, "BLMPOP 0 1 none LEFT");
+    server.have_wait(&mut client, "BLMPOP 0 1 none LEFT");
     server.client().cmd(["CLIENT", "UNBLOCK", &id, "ERROR"]).is(1);
     client.reply().is_error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
     server.client().cmd(["CLIENT", "UNBLOCK", &id]).is(0);
     // One that is gone is not served, by whatever it went.
-    wait(&server, &mut client, "BLPOP queue 0");
+    server.have_wait(&mut client, "BLPOP queue 0");
     server.client().cmd(["CLIENT", "KILL", "ID", &id]).is(1);
     let no_client_waits = || server.client().info("blocked_clients") == "0";
     wait_until("no client that was killed waits", no_client_waits);
     let mut leaving = server.client();
-    wait(&server, &mut leaving, "BLPOP queue 0");
+    server.have_wait(&mut leaving, "BLPOP queue 0");
     drop(leaving);
     wait_until("no client that is gone waits", no_client_waits);
     server.client().line("RPUSH queue v").is(1);
@@ -257,7 +248,7 @@ fn a_client_that_was_served_is_not_unblocked() {
     for (way, push) in WAYS {
         for reason in ["TIMEOUT", "ERROR"].into_iter().cycle().take(20) {
             prepare(&mut other, way);
-            wait(&server, &mut client, way);
+            server.have_wait(&mut client, way);
             let unblock = format!("CLIENT UNBLOCK {id} {reason}");
             other.send(&[line(push), line(&unblock), line("CLIENT LIST"), line("INFO clients")].concat());
             other.reply().ignored();
@@ -280,7 +271,7 @@ fn a_client_that_was_unblocked_is_not_served() {
     for (way, push) in WAYS {
         for _ in 0..20 {
             prepare(&mut other, way);
-            wait(&server, &mut client, way);
+            server.have_wait(&mut client, way);
             // In a transaction the element comes first, and is served last.
             let lines = ["MULTI", push, &format!("CLIENT UNBLOCK {id}"), "EXEC"];
             other.send(&lines.map(line).concat());
@@ -302,7 +293,7 @@ fn a_client_that_looks_again_and_again_is_unblocked_for_good() {
     let mut not_waiting = 0;
     for round in 0..ROUNDS {
         // It looks every 10 milliseconds whether there is an entry to claim.
-        wait(&server, &mut client, "XREADGROUP GROUP g c BLOCK 0 CLAIM 1 STREAMS key >");
+        server.have_wait(&mut client, "XREADGROUP GROUP g c BLOCK 0 CLAIM 1 STREAMS key >");
         let (began, after) = (Instant::now(), Duration::from_micros(round * 331 % 31_000));
         while began.elapsed() < after {
             other.line("PING").is_simple("PONG");
@@ -335,8 +326,8 @@ fn a_client_that_was_killed_or_has_lost_the_right_is_not_served() {
                 let mut bob = server.client();
                 bob.line("AUTH bob x").is_ok();
                 prepare(&mut admin, way);
-                wait(&server, &mut bob, way);
-                wait(&server, &mut next, way);
+                server.have_wait(&mut bob, way);
+                server.have_wait(&mut next, way);
                 admin.send(&[line(loss), line(push)].concat());
                 admin.reply().ignored();
                 admin.reply().ignored();
@@ -364,8 +355,8 @@ fn a_client_that_keeps_the_right_keeps_its_turn_and_its_pipeline() {
     let (mut admin, mut bob, mut next) = (server.client(), server.client(), server.client());
     admin.line("ACL SETUSER bob on nopass +@all ~key ~rest").is_ok();
     bob.line("AUTH bob x").is_ok();
-    wait(&server, &mut bob, "BLPOP key 0");
-    wait(&server, &mut next, "BLPOP key 0");
+    server.have_wait(&mut bob, "BLPOP key 0");
+    server.have_wait(&mut next, "BLPOP key 0");
     bob.send(&[line("BLPOP rest 0"), line("GET none")].concat());
     admin.send(&[line("ACL SETUSER bob -get"), line("RPUSH key a b")].concat());
     admin.reply().is_ok();
@@ -379,8 +370,8 @@ fn a_client_that_keeps_the_right_keeps_its_turn_and_its_pipeline() {
     assert!(bob.reply().text().starts_with("NOPERM "));
     assert!(bob.reply().text().starts_with("NOPERM "));
     // He waits at the end of the queue next time, and as long as he says then.
-    wait(&server, &mut next, "BLPOP other 0");
-    wait(&server, &mut bob, "BLPOP other 0");
+    server.have_wait(&mut next, "BLPOP other 0");
+    server.have_wait(&mut bob, "BLPOP other 0");
     admin.line("RPUSH other d").is(1);
     assert_eq!(next.reply_bytes(), pair("other", "d"));
 }
@@ -463,8 +454,8 @@ fn each_element_goes_to_one_client_however_many_wait() {
 fn clients_that_wait_on_one_key_for_different_types_get_their_own() {
     let server = Server::start();
     let (mut listing, mut ranking) = (server.client(), server.client());
-    wait(&server, &mut listing, "BLPOP key 0");
-    wait(&server, &mut ranking, "BZPOPMIN key 0");
+    server.have_wait(&mut listing, "BLPOP key 0");
+    server.have_wait(&mut ranking, "BZPOPMIN key 0");
     server.client().line("ZADD key 1 member").is(1);
     assert_eq!(ranking.reply_bytes(), b"*3\r\n$3\r\nkey\r\n$6\r\nmember\r\n$1\r\n1\r\n");
     server.client().line("RPUSH key element").is(1);

@@ -77,15 +77,21 @@ fn a_snapshot_has_all_data_and_is_loaded_by_another_server() {
     loaded.line("XLEN events").is(1);
 }
 
-#[test]
-fn a_filtered_snapshot_has_functions_only_or_nothing() {
-    let folder = Folder::new("export-functions");
+/// A server that has a key and a library of functions.
+fn with_key_and_library(folder: &Folder) -> Server {
     let server = folder.serve(&["--save", ""]);
     let mut client = server.client();
     client.line("SET k v").is_ok();
     client
         .cmd(["FUNCTION", "LOAD", "#!lua name=l\nredis.register_function('f', function() return 7 end)"])
         .is("l");
+    server
+}
+
+#[test]
+fn a_filtered_snapshot_has_functions_only_or_nothing() {
+    let folder = Folder::new("export-functions");
+    let server = with_key_and_library(&folder);
     for (filter, functions) in [("functions", 1), ("", 0)] {
         let mut asking = asking(&server);
         asking.cmd(["REPLCONF", "rdb-filter-only", filter]).is_ok();
@@ -301,12 +307,7 @@ fn a_snapshot_comes_after_the_one_that_is_being_written() {
 marked!(needs_tools: redis_cli_fetches_snapshots);
 fn redis_cli_fetches_snapshots() {
     let folder = Folder::new("export-tool");
-    let server = folder.serve(&["--save", ""]);
-    let mut client = server.client();
-    client.line("SET k v").is_ok();
-    client
-        .cmd(["FUNCTION", "LOAD", "#!lua name=l\nredis.register_function('f', function() return 7 end)"])
-        .is("l");
+    let server = with_key_and_library(&folder);
     for (option, keys) in [("--rdb", 1), ("--functions-rdb", 0)] {
         let Some(mut tool) = installed("redis-cli") else { return };
         let file = folder.file(&format!("{keys}.rdb"));

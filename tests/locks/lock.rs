@@ -16,21 +16,11 @@ fn acquire(client: &mut Client, key: &str, token: &str) -> i64 {
     client.cmd(["LOCK", "ACQUIRE", key, token, "PX", "60000"]).integer()
 }
 
-/// Lets a client wait. Returns when the server knows of it.
-#[track_caller]
-fn wait(server: &Server, client: &mut Client, line: &str) {
-    let mut other = server.client();
-    let blocked = |other: &mut Client| other.info("blocked_clients").parse::<usize>().unwrap();
-    let before = blocked(&mut other);
-    client.send(&request(line.split(' ')));
-    wait_until("the client waits", || blocked(&mut other) > before);
-}
-
 /// Clients that wait for the lock `l` for a minute, each with its number as its token, in this order.
 fn line(server: &Server, clients: usize) -> Vec<Client> {
     let mut waiting: Vec<Client> = (0..clients).map(|_| server.client()).collect();
     for (number, client) in waiting.iter_mut().enumerate() {
-        wait(server, client, &format!("LOCK ACQUIRE l {number} PX 60000 WAIT 60000"));
+        server.have_wait(client, &format!("LOCK ACQUIRE l {number} PX 60000 WAIT 60000"));
     }
     waiting
 }
@@ -569,7 +559,7 @@ fn a_lock_that_expires_is_granted_to_the_first_in_line_and_never_early() {
     let number = acquire(&mut holder, "l", "holder");
     let mut waiting: Vec<Client> = (0..4).map(|_| server.client()).collect();
     for (number, client) in waiting.iter_mut().enumerate() {
-        wait(&server, client, &format!("LOCK ACQUIRE l {number} PX 50 WAIT 60000"));
+        server.have_wait(client, &format!("LOCK ACQUIRE l {number} PX 50 WAIT 60000"));
     }
     let (began, mut least) = (Instant::now(), Duration::from_millis(200));
     holder.line("LOCK EXTEND l holder PX 200").is(number);
@@ -581,7 +571,7 @@ fn a_lock_that_expires_is_granted_to_the_first_in_line_and_never_early() {
     // The expiry counts that the lock has in the end.
     for line in ["LOCK EXTEND m holder PX 30", "SET m holder PX 30", "GETEX m PX 30", "PEXPIRE m 30"] {
         holder.line("LOCK ACQUIRE m holder PX 60000").integer();
-        wait(&server, &mut waiting[0], "LOCK ACQUIRE m 0 PX 1 WAIT 60000");
+        server.have_wait(&mut waiting[0], "LOCK ACQUIRE m 0 PX 1 WAIT 60000");
         holder.line(line).ignored();
         waiting[0].reply().integer();
         wait_until("it has expired", || holder.line("EXISTS m").integer() == 0);
@@ -652,7 +642,7 @@ fn clients_in_line_are_granted_nothing_while_the_log_is_loaded_again() {
     holder.line("LPOP list").is("a");
     let mut waiting = line(&server, 1);
     let mut popping = server.client();
-    wait(&server, &mut popping, "BLPOP list 60");
+    server.have_wait(&mut popping, "BLPOP list 60");
     holder.line("DEBUG LOADAOF").is_ok();
     holder.line("LOCK FENCE l holder").is(held);
     assert_eq!(holder.info("blocked_clients"), "2");
@@ -744,8 +734,8 @@ fn the_lens_shows_the_same_number_who_holds_the_lock_and_who_waits() {
     let first = acquire(&mut clients[0], "l", "a");
     assert_eq!(shown("fencing"), first.to_string());
     assert_eq!((shown("holder.name"), shown("taken-by")), ("c0".into(), "lock|acquire".into()));
-    wait(&server, &mut clients[1], "LOCK ACQUIRE l b PX 50 WAIT 60000");
-    wait(&server, &mut clients[2], "LOCK ACQUIRE l c PX 60000 WAIT 60000");
+    server.have_wait(&mut clients[1], "LOCK ACQUIRE l b PX 50 WAIT 60000");
+    server.have_wait(&mut clients[2], "LOCK ACQUIRE l c PX 60000 WAIT 60000");
     assert_eq!(shown("waiting"), "2");
     // It is granted to the next one by the client that releases it, and then by its expiry.
     clients[0].line("LOCK RELEASE l a").is(1);

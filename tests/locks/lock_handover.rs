@@ -2,7 +2,7 @@
 //! of which has taken it once, and clients that wait, which were not refused.
 
 use crate::locks::{findings, locksmiths};
-use support::client::{Client, Reply, request};
+use support::client::{Client, Reply};
 use support::replies::{array, field, integer, text};
 use support::server::{Server, wait_until};
 
@@ -34,10 +34,7 @@ fn taken(observer: &mut Client) -> i64 {
 
 /// Lets a client wait for a lock. Returns when it stands in line.
 fn wait(observer: &mut Client, client: &mut Client, key: &str, token: &str, wait_ms: &str) {
-    let blocked = |observer: &mut Client| observer.info("blocked_clients").parse::<usize>().unwrap();
-    let before = blocked(observer);
-    client.send(&request(["LOCK", "ACQUIRE", key, token, "PX", "60000", "WAIT", wait_ms]));
-    wait_until("the client waits", || blocked(observer) > before);
+    client.send_and_wait(observer, &format!("LOCK ACQUIRE {key} {token} PX 60000 WAIT {wait_ms}"));
 }
 
 #[test]

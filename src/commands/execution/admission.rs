@@ -19,7 +19,7 @@ use crate::commands::facts::{Flags, Result, Scope, Traits};
 use crate::commands::unsupported;
 
 /// A request that is to be judged.
-struct Estimate<'a> {
+struct Asked<'a> {
     instance: &'a Instance,
     session: &'a Session,
     registered: &'static Registered,
@@ -147,7 +147,7 @@ pub(crate) fn admit(
     let registered = resolve(registered, request)?;
     session.last_command = registered.command.name;
     let origin = Origin::of(session);
-    let asked = Estimate { instance, session, registered, request, origin, script: None };
+    let asked = Asked { instance, session, registered, request, origin, script: None };
     if session.queue.is_none() {
         judge!(asked, Origin::Request, When::Always);
         if !is_plain {
@@ -172,7 +172,7 @@ pub(super) fn admit_queued(
     request: Request<'_>,
 ) -> Result<()> {
     let origin = Origin::Transaction;
-    let asked = Estimate { instance, session, registered, request, origin, script: None };
+    let asked = Asked { instance, session, registered, request, origin, script: None };
     judge!(asked, Origin::Transaction, When::Always);
     Ok(())
 }
@@ -191,7 +191,7 @@ pub(super) fn admit_call(
     limits: &ScriptLimits,
 ) -> Result<()> {
     let (origin, script) = (Origin::Script, Some(limits));
-    let asked = Estimate { instance, session, registered, request, origin, script };
+    let asked = Asked { instance, session, registered, request, origin, script };
     judge!(asked, Origin::Script, When::Always);
     Ok(())
 }
@@ -207,12 +207,12 @@ pub(super) fn admit_logged(
     registered: &'static Registered,
     request: Request<'_>,
 ) -> Result<()> {
-    let asked = Estimate { instance, session, registered, request, origin: Origin::Replay, script: None };
+    let asked = Asked { instance, session, registered, request, origin: Origin::Replay, script: None };
     judge!(asked, Origin::Replay, When::Always);
     Ok(())
 }
 
-impl Estimate<'_> {
+impl Asked<'_> {
     #[inline(always)]
     fn make(&self, check: Check) -> Result<()> {
         let command = self.registered.command;
@@ -265,7 +265,7 @@ impl Estimate<'_> {
 
     /// Whether the keys of the request live in a store: they take no memory here.
     fn is_in_store(&self) -> bool {
-        let Estimate { instance, session, registered, request, .. } = self;
+        let Asked { instance, session, registered, request, .. } = self;
         instance.remote.get().is_some_and(|remote| {
             let (store_keys, databases) = (&remote.settings.store_keys, instance.keyspace.databases());
             matches!(place(store_keys, databases, session, registered.command, *request), Ok(Home::Store(_)))

@@ -39,13 +39,8 @@ pub(super) fn acquire(client: &mut Client, key: &str, token: &str) -> i64 {
 /// Lets a client wait for the lock `l`, with this token. Returns when the server knows of it.
 #[track_caller]
 fn wait(front: &Server, token: &str, lifetime_ms: u64) -> Client {
-    let blocked = |client: &mut Client| client.info("blocked_clients").parse::<usize>().expect("a number");
-    let mut looker = front.client();
-    let before = blocked(&mut looker);
     let mut client = front.client();
-    let line = format!("LOCK ACQUIRE l {token} PX {lifetime_ms} WAIT 60000");
-    client.send(&request(line.split(' ')));
-    eventually("the client waits", || blocked(&mut looker) > before);
+    front.have_wait(&mut client, &format!("LOCK ACQUIRE l {token} PX {lifetime_ms} WAIT 60000"));
     client
 }
 

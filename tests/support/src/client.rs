@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::server::{PATIENCE, Server};
+use crate::server::{PATIENCE, Server, wait_until};
 
 /// A connection to a server.
 pub struct Client {
@@ -165,6 +165,15 @@ impl Client {
         let received = self.receive();
         self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
         matches!(received, Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+    }
+
+    /// Sends a line that makes the client wait. Returns when another client sees that one more waits.
+    #[track_caller]
+    pub fn send_and_wait(&mut self, observer: &mut Client, line: &str) {
+        let waiting = |observer: &mut Client| observer.info("blocked_clients").parse().expect("a number");
+        let before: usize = waiting(observer);
+        self.send(&request(line.split(' ')));
+        wait_until("the client waits", || waiting(observer) > before);
     }
 
     /// Ends what is sent, and goes on reading.

@@ -183,6 +183,12 @@ impl Server {
         client
     }
 
+    /// Has a client send a line that makes it wait. Returns when the server knows of it.
+    #[track_caller]
+    pub fn have_wait(&self, client: &mut Client, line: &str) {
+        client.send_and_wait(&mut self.client(), line);
+    }
+
     /// Everything printed so far.
     pub fn output(&self) -> String {
         self.output.printed.lock().unwrap().text.clone()
