@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::{is_told_of_changes, wait_until_heard};
+use super::{is_told_of_changes, wait_until_heard, wait_until_heard_again};
 use support::client::{Reply, request};
 use support::metrics::get;
 use support::server::{Server, SetOnDrop, free_port};
@@ -314,9 +314,9 @@ fn after_the_schema_was_dropped_all_front_ends_and_blocked_clients_are_served() 
             let popped = Reply::Array(vec![format!("queue:{number}").as_str().into(), "x".into()]);
             waiter.reply().is(popped);
         }
-        // News cross over, though there is another secret.
-        wait_until_heard(&mut one.client(), &other);
-        wait_until_heard(&mut other.client(), &later[round]);
+        // News cross over, though there is another secret: once each has seen that it must connect anew.
+        wait_until_heard_again(&mut one.client(), &other);
+        wait_until_heard_again(&mut other.client(), &later[round]);
         is_told_of_changes(&one, &mut later[round].client());
         client.line("FLUSHALL").is_ok();
         elsewhere.line("DBSIZE").is(0);

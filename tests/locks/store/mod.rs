@@ -206,17 +206,37 @@ fn a_blocked_client_is_woken_wherever_it_is_connected(kind: Kind) {
     waiter.reply().is_error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
 }
 
-/// Waits until messages that are published at a front-end reach a client of another one: within a second.
-fn wait_until_heard(listener: &mut Client, from: &Server) {
-    listener.line("SUBSCRIBE heard").ignored();
-    let mut speaker = from.client();
+/// Publishes messages at a front-end until a client of another one hears them: within a second, unless front-ends
+/// connect anew meanwhile, whose news may get lost. Of what it heard, the client has read all.
+fn publish_until_heard(listener: &mut Client, speaker: &mut Client) {
+    let mut messages = 0;
     eventually("a message crosses over", || {
-        speaker.line("PUBLISH heard first").is(0);
-        !listener.is_silent_for(Duration::from_millis(50))
+        messages += 1;
+        speaker.line(&format!("PUBLISH heard {messages}")).is(0);
+        let last = format!(r#"["message", "heard", "{messages}"]"#);
+        while !listener.is_silent_for(Duration::from_millis(50)) {
+            if listener.reply().reply().to_string() == last {
+                return true;
+            }
+        }
+        false
     });
+}
+
+/// Waits until messages that are published at a front-end reach a client of another one. From then on none is lost.
+fn wait_until_heard(listener: &mut Client, from: &Server) {
+    let mut speaker = from.client();
+    listener.line("SUBSCRIBE heard").ignored();
+    publish_until_heard(listener, &mut speaker);
     speaker.line("PUBLISH heard last").is(0);
-    while !listener.reply().reply().to_string().contains("last") {}
+    assert_eq!(listener.reply().reply().to_string(), r#"["message", "heard", "last"]"#);
     listener.line("UNSUBSCRIBE heard").ignored();
+}
+
+/// Waits until messages cross over again, though front-ends connect anew meanwhile, one after the other.
+fn wait_until_heard_again(listener: &mut Client, from: &Server) {
+    listener.line("SUBSCRIBE heard").ignored();
+    publish_until_heard(listener, &mut from.client());
 }
 
 fn messages_events_and_news_of_read_keys_cross_over(kind: Kind) {

@@ -161,6 +161,9 @@ impl Client {
 
     /// Whether nothing comes for so long, and the connection stays open.
     pub fn is_silent_for(&mut self, duration: Duration) -> bool {
+        if message_length(&self.received).is_some() {
+            return false;
+        }
         self.stream.set_read_timeout(Some(duration)).unwrap();
         let received = self.receive();
         self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
