@@ -127,10 +127,9 @@ impl Change<'_, Stream> {
 
     /// Lets a new stream remember messages within these limits. One of the usual limits does not note them.
     pub fn begin_with_producers(&mut self, limits: Option<[u64; 2]>) {
+        let Some([seconds, messages_max]) = limits else { return };
         let usual = Producers::default();
-        if let Some([seconds, messages_max]) = limits
-            && (seconds, messages_max) != (usual.seconds, usual.messages_max)
-        {
+        if (seconds, messages_max) != (usual.seconds, usual.messages_max) {
             self.set_producers(Some(seconds), Some(messages_max));
         }
     }
