@@ -264,12 +264,36 @@ impl Output {
     }
 }
 
-/// Sends a process a signal, by its name without `SIG`.
+/// Sends a process a signal, by its name without `SIG`. One that is stopped has stopped when this returns.
 #[track_caller]
 pub fn signal(process_id: u32, name: &str) {
+    assert!(try_signal(process_id, name), "no process of this user");
+}
+
+/// The same for a process that may have ended; returns whether it was there.
+#[track_caller]
+pub fn try_signal(process_id: u32, name: &str) -> bool {
     let signal: Signal = format!("SIG{name}").parse().expect("a signal");
     let process = Pid::from_raw(process_id.try_into().expect("the number of a process"));
-    nix::sys::signal::kill(process, signal).expect("a process of this user");
+    let is_there = nix::sys::signal::kill(process, signal).is_ok();
+    if signal == Signal::SIGSTOP {
+        // The system stops its threads once one of them has run again. On a busy machine, others go on for long.
+        wait_until("the process has stopped", || !is_running(process_id));
+    }
+    is_there
+}
+
+/// Whether a thread of a process runs, or may run.
+fn is_running(process_id: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{process_id}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        let told = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state is behind the name, which may have any characters.
+        told.rsplit(')')
+            .next()
+            .and_then(|rest| rest.trim().chars().next())
+            .is_some_and(|state| !"TtZX".contains(state))
+    })
 }
 
 /// The URL of a new database in a store.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::cluster::{eventually, node_port};
 use super::network::Network;
 use crate::folder::Folder;
+use crate::server::try_signal;
 use crate::tools::installed;
 
 /// A cluster of etcd nodes, one process each.
@@ -43,7 +44,6 @@ impl Etcd {
     /// The same in a network of its own.
     pub fn start_in(network: Option<Network>, test: &str, nodes: usize, options: &[&str]) -> Option<Etcd> {
         installed("etcd")?;
-        installed("kill")?;
         let etcd = Etcd {
             folder: Folder::new(&format!("store-etcd-{test}")),
             ports: (0..nodes).map(|_| [node_port(), node_port(), node_port()]).collect(),
@@ -179,8 +179,7 @@ impl Etcd {
 
     /// Sends a signal to a node.
     pub fn signal(&self, node: usize, signal: &str) {
-        let pid = self.node(node).as_ref().expect("a node that runs").id().to_string();
-        let _ = Command::new("kill").args([&format!("-{signal}"), &pid]).status();
+        try_signal(self.node(node).as_ref().expect("a node that runs").id(), signal);
     }
 
     /// The node that leads, if one does.

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use super::cluster::{eventually, front, node_port};
 use super::network::Network;
 use crate::folder::Folder;
-use crate::server::Server;
+use crate::server::{Server, try_signal};
 use crate::tools::{installed, refuse_to_pass_without};
 
 /// Three nodes, of which the first is the primary at first.
@@ -226,15 +226,18 @@ impl Postgres {
         self.signal(node, "KILL");
     }
 
-    /// Sends a signal to all processes of a node.
+    /// Sends a signal to all processes of a node. The one that starts others starts none meanwhile.
     pub fn signal(&self, node: usize, signal: &str) {
         let pid_file = Path::new(&self.data(node)).join("postmaster.pid");
         let Ok(pid_file) = fs::read_to_string(pid_file) else { return };
-        let pid = pid_file.lines().next().expect("a number").to_owned();
-        let children = Command::new("ps").args(["-o", "pid=", "--ppid", &pid]).output().expect("ps runs");
-        let children = String::from_utf8_lossy(&children.stdout).into_owned();
-        let all = std::iter::once(pid.as_str()).chain(children.split_whitespace());
-        let _ = Command::new("kill").arg(format!("-{signal}")).args(all).stderr(Stdio::null()).status();
+        let first: u32 = pid_file.lines().next().and_then(|pid| pid.parse().ok()).expect("a number");
+        try_signal(first, "STOP");
+        let children = Command::new("ps").args(["-o", "pid=", "--ppid", &first.to_string()]).output();
+        let children = String::from_utf8_lossy(&children.expect("ps runs").stdout).into_owned();
+        for child in children.split_whitespace() {
+            try_signal(child.parse().expect("a number"), signal);
+        }
+        try_signal(first, signal);
     }
 
     /// Has the script of the guide make the replica that has more the next primary. Returns which.
