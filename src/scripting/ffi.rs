@@ -212,6 +212,8 @@ const GIVEN: [(c_int, c_int); 2] = [
     (ffi::lua_upvalueindex(5), ffi::lua_upvalueindex(6)),
 ];
 const OWN_VALUES: c_int = 6;
+/// References that leave no room in Lua's registry. They are given back.
+const REFERENCES_MORE: usize = 16;
 
 impl Runner {
     /// A runner that passes errors to `handle`. `scripts` has the compiled scripts by their index; `globals`
@@ -227,6 +229,13 @@ impl Runner {
             lua.exec_raw::<()>((&returned_table, handle, own), |state| {
                 ffi::lua_pushcclosure(state, run_script, OWN_VALUES);
                 places = [(); 3].map(|()| ffi::luaL_ref(state, ffi::LUA_REGISTRYINDEX));
+                // When the registry has no more room, Lua makes an array of those with small numbers, where they
+                // are found with fewer instructions.
+                let more = [(); REFERENCES_MORE].map(|()| {
+                    ffi::lua_pushboolean(state, 1);
+                    ffi::luaL_ref(state, ffi::LUA_REGISTRYINDEX)
+                });
+                more.iter().for_each(|place| ffi::luaL_unref(state, ffi::LUA_REGISTRYINDEX, *place));
                 lua_state = state;
             })?;
         }
