@@ -392,7 +392,7 @@ impl Entry {
     }
 
     /// The value without its kind, as it is at a moment.
-    #[inline]
+    #[inline(always)]
     pub(in crate::keyspace) fn content_at(&self, now_ms: u64) -> Content<'_> {
         match self.expiring() {
             Some(expiring) => Content::Expiring(expiring, now_ms),
