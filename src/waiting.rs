@@ -5,8 +5,12 @@
 //! who is next: it knows no lock, no clock and no store. Who asks for the next one, and when, is up to the
 //! keyspace (`following/blocked.rs`) and to the store (`remote/lines.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher;
 use std::ops::Bound;
+use std::sync::LazyLock;
+
+use foldhash::quality::RandomState;
 
 use crate::values::ABSENT_KIND;
 
@@ -17,7 +21,15 @@ pub(crate) type Ticket = u64;
 pub(crate) trait Waits {
     /// The kind of the values that it waits for; [`ABSENT_KIND`] if it waits until the key is absent.
     fn kind(&self) -> u8;
+
+    /// The token by which a client that comes again finds its place, if it has one.
+    fn token(&self) -> Option<&[u8]> {
+        None
+    }
 }
+
+/// How tokens are hashed: a line of thousands is not searched one by one.
+static TOKENS: LazyLock<RandomState> = LazyLock::new(RandomState::default);
 
 /// The clients that wait for one key.
 #[derive(Debug)]
@@ -25,28 +37,50 @@ pub(crate) struct Line<W> {
     clients: BTreeMap<Ticket, W>,
     /// How many of them wait until the key is absent.
     for_absence: usize,
+    /// The hashes of their tokens.
+    tokens: BTreeSet<(u64, Ticket)>,
 }
 
 impl<W> Default for Line<W> {
     fn default() -> Line<W> {
-        Line { clients: BTreeMap::new(), for_absence: 0 }
+        Line { clients: BTreeMap::new(), for_absence: 0, tokens: BTreeSet::new() }
     }
 }
 
 impl<W: Waits> Line<W> {
-    /// Adds a client; returns whether it was not there.
+    /// Adds a client, or puts it in the place of the one that has this ticket. Returns whether there was none.
     pub(crate) fn enter(&mut self, ticket: Ticket, client: W) -> bool {
-        let is_for_absence = client.kind() == ABSENT_KIND;
-        let is_new = self.clients.insert(ticket, client).is_none();
-        self.for_absence += usize::from(is_new && is_for_absence);
-        is_new
+        let was_there = self.leave(ticket);
+        self.for_absence += usize::from(client.kind() == ABSENT_KIND);
+        if let Some(token) = client.token() {
+            self.tokens.insert((TOKENS.hash_one(token), ticket));
+        }
+        self.clients.insert(ticket, client);
+        !was_there
     }
 
     /// Removes a client; returns whether it was there.
     pub(crate) fn leave(&mut self, ticket: Ticket) -> bool {
-        let left = self.clients.remove(&ticket);
-        self.for_absence -= usize::from(left.as_ref().is_some_and(|client| client.kind() == ABSENT_KIND));
-        left.is_some()
+        let Some(left) = self.clients.remove(&ticket) else { return false };
+        self.for_absence -= usize::from(left.kind() == ABSENT_KIND);
+        if let Some(token) = left.token() {
+            self.tokens.remove(&(TOKENS.hash_one(token), ticket));
+        }
+        true
+    }
+
+    /// The client that has this ticket.
+    pub(crate) fn get(&self, ticket: Ticket) -> Option<&W> {
+        self.clients.get(&ticket)
+    }
+
+    /// The clients with a token, in their order.
+    pub(crate) fn with_token<'a>(&'a self, token: &'a [u8]) -> impl Iterator<Item = (Ticket, &'a W)> {
+        let hash = TOKENS.hash_one(token);
+        let tickets = self.tokens.range((hash, Ticket::MIN)..=(hash, Ticket::MAX)).map(|(_, ticket)| *ticket);
+        tickets
+            .filter_map(|ticket| Some((ticket, self.clients.get(&ticket)?)))
+            .filter(move |(_, client)| client.token() == Some(token))
     }
 
     /// The clients, in their order.
@@ -84,6 +118,31 @@ mod tests {
         fn kind(&self) -> u8 {
             *self
         }
+    }
+
+    struct Named(&'static str);
+
+    impl Waits for Named {
+        fn kind(&self) -> u8 {
+            ABSENT_KIND
+        }
+
+        fn token(&self) -> Option<&[u8]> {
+            Some(self.0.as_bytes())
+        }
+    }
+
+    #[test]
+    fn a_client_is_found_by_its_token_for_as_long_as_it_stands_there() {
+        let mut line = Line::default();
+        [(1, "a"), (2, "b"), (3, "a")].map(|(ticket, token)| assert!(line.enter(ticket, Named(token))));
+        let found = |line: &Line<Named>, token: &'static str| -> Vec<Ticket> {
+            line.with_token(token.as_bytes()).map(|(ticket, _)| ticket).collect()
+        };
+        assert_eq!((found(&line, "a"), found(&line, "b"), found(&line, "c")), (vec![1, 3], vec![2], vec![]));
+        assert!(!line.enter(1, Named("c")) && line.leave(2));
+        assert_eq!((found(&line, "a"), found(&line, "b"), found(&line, "c")), (vec![3], vec![], vec![1]));
+        assert!(line.leave(1) && line.leave(3) && line.tokens.is_empty() && line.for_absence() == 0);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::clients::Waiting;
 use crate::commands::Command;
 use crate::commands::error::Error;
 use crate::commands::execution::blocking::deadline;
-use crate::commands::facts::{Blocking, Concern, Result, Run, Scope, Timeout};
+use crate::commands::facts::{Applicant, Blocking, Concern, Result, Run, Scope, Timeout};
 use crate::commands::locks::watching::describe_in_store;
 use crate::engine::memory::take_turn;
 use crate::engine::scratch::{Ran, Work, run_on_rows};
@@ -23,7 +23,7 @@ use crate::excerpt::excerpt;
 use crate::instance::Instance;
 use crate::remote::batch::{Attempt, AttemptPart, Found, Seat, Verdict};
 use crate::remote::row::{Key, Row};
-use crate::remote::{Listening, Looked, NotJoined, Remote};
+use crate::remote::{Known, Listening, Looked, NotJoined, Remote};
 use crate::resp::{OwnedRequest, Reply, Request};
 use crate::scripting::NotYet;
 use crate::session::{AttemptResult, Contention, Draw, Drawn, Outbox, Pending, Session};
@@ -236,7 +236,12 @@ impl StoreRequest<'_, '_> {
     /// and has heard of nothing since.
     fn waits_in_vain(&self) -> bool {
         let is_called = || self.pending.listening.as_ref().is_none_or(Listening::is_called);
-        self.pending.has_found_nothing && self.is_time_up() && !is_called()
+        self.pending.has_found_nothing && (self.has_given_way() || self.is_time_up() && !is_called())
+    }
+
+    /// Whether another attempt of the client has taken over its place.
+    fn has_given_way(&self) -> bool {
+        self.pending.listening.as_ref().is_some_and(Listening::has_given_way)
     }
 
     fn is_time_up(&self) -> bool {
@@ -306,7 +311,7 @@ impl StoreRequest<'_, '_> {
                 Ok(guess) => guess,
                 Err(stopped) => return stopped,
             };
-            let taken = self.takes_from(session, &guess.ran);
+            let taken = self.takes_from(session, &guess);
             if let Some((key, _)) = &taken
                 && !self.is_its_turn(session, key)
             {
@@ -375,10 +380,18 @@ impl StoreRequest<'_, '_> {
         }
         if !matches!((blocking.check)(self.request)?, Timeout::None) {
             let (keys, takes) = (self.waits_for(session, blocking), !blocking.waiting.is_shared);
-            self.pending.listening = Some(self.remote.listen(keys, blocking.kind, takes));
+            let known = self.known(session, blocking)?;
+            self.pending.listening = Some(self.remote.listen(keys, blocking.kind, takes, known));
         }
         self.pending.until = deadline(blocking, self.request)?;
         Ok(())
+    }
+
+    /// By what the client is known while it waits, for another attempt that takes over its place.
+    fn known(&self, session: &Session, blocking: &Blocking) -> Result<Option<Known>> {
+        let Some(applicant) = blocking.waiting.applicant else { return Ok(None) };
+        let Applicant { token, comes_again } = applicant(self.request)?;
+        Ok(Some(Known { token: token.into(), comes_again, client: Arc::clone(&session.client) }))
     }
 
     /// Runs the request on the rows as they can be guessed, or as they were when it drew fencing numbers for
@@ -479,16 +492,20 @@ impl StoreRequest<'_, '_> {
 
     /// The key from which a client takes something for which others wait as well, and whether it leaves
     /// something there.
-    fn takes_from(&self, session: &Session, ran: &Ran) -> Option<(Key, bool)> {
+    fn takes_from(&self, session: &Session, guess: &Guess) -> Option<(Key, bool)> {
         let Run::Block(blocking) = self.command.run else { return None };
+        let (rows, ran) = (&guess.rows, &guess.ran);
         if ran.found_nothing || blocking.waiting.is_shared {
             return None;
         }
         self.command.keys_of(self.request).take(blocking.keys).find_map(|(name, _)| {
             let key = Key::new(session.database, name);
-            let written = ran.written[self.keys.binary_search(&key).ok()?].as_ref()?;
-            let kind = written.live.as_ref().map_or(ABSENT_KIND, |live| live.kind);
-            Some((key, kind == blocking.kind))
+            let place = self.keys.binary_search(&key).ok()?;
+            let kind = |row: &Row| row.live.as_ref().map_or(ABSENT_KIND, |live| live.kind);
+            // A client that comes again for its lock takes nothing from those that wait until it is free.
+            let is_there = kind(&rows[place]) == blocking.kind;
+            let leaves_some = kind(ran.written[place].as_ref()?) == blocking.kind;
+            is_there.then_some((key, leaves_some))
         })
     }
 
@@ -633,7 +650,7 @@ impl StoreRequest<'_, '_> {
             self.pending.has_waited = true;
             self.begin_anew();
             self.pending.waits_with = waits_with;
-            if self.pending.until.is_none_or(|until| Instant::now() < until) {
+            if self.pending.until.is_none_or(|until| Instant::now() < until) && !self.has_given_way() {
                 return Err(NotAnswered::Store);
             }
             return self.nothing(session, out);

@@ -349,7 +349,10 @@ impl Instance {
             return self.lens.forget(news);
         }
         // A client that writes a lock may hold it from now on.
-        let may_hold = matches!(news.change, LockChange::Written { .. } | LockChange::Remade { .. });
+        let may_hold = matches!(
+            news.change,
+            LockChange::Written { .. } | LockChange::Remade { .. } | LockChange::TakenAgain
+        );
         if news.change.is_taken() || may_hold {
             session.client.has_taken_locks.store(true, Ordering::Relaxed);
         }

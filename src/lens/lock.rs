@@ -251,6 +251,11 @@ impl Lock {
                 self.sought_by = cause.is_script().then_some(cause.who.id);
                 self.refuse(news, cause)
             }
+            LockChange::TakenAgain => {
+                (self.tenure.holder, self.tenure.has_left) = (Arc::clone(&cause.who), false);
+                self.step(news, cause, What::Deed("asked for it again, and has it"));
+                None
+            }
             LockChange::Waits => self.contend(news, cause, WAITS),
             LockChange::GaveUp => self.contend(news, cause, GAVE_UP),
             LockChange::Sought | LockChange::Read if cause.is_script() => self.ask(news, cause, seeks),

@@ -16,6 +16,10 @@
 //! [`OVERDUE_GLANCE`], and then each time after twice as long: the clock here may be ahead of the store's by
 //! a little, and etcd frees keys up to some seconds late.
 //!
+//! A client that comes again (`AGAIN`) takes over the place of the attempt with the same token, whose
+//! connection may be dead. If that attempt has got the lock meanwhile, here or at another front-end, the row
+//! has the token, and the client is called.
+//!
 //! # Over front-ends
 //!
 //! Each front-end has lines of its own. When a key has changed, the first of each front-end asks, and the
@@ -34,6 +38,7 @@ use tokio::sync::Notify;
 use super::news::Became;
 use super::row::{Key, KeyMap, Row};
 use super::turns::Turns;
+use crate::clients;
 use crate::values::ABSENT_KIND;
 use crate::waiting::{Line, Ticket, Waits};
 
@@ -88,6 +93,29 @@ struct Client {
     travels_in: Option<u64>,
     /// When it is to ask the store again, after it has left something to others.
     again: Option<Instant>,
+    /// By what it is known.
+    known: Option<Known>,
+}
+
+/// By what a client is known that waits for a lock.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// The token of its attempt.
+    pub token: Arc<[u8]>,
+    /// Whether it takes over the place of an attempt with the same token, and gets a lock that the token has.
+    pub comes_again: bool,
+    /// The client.
+    pub client: Arc<clients::Client>,
+}
+
+/// A client that has entered its lines.
+#[derive(Debug)]
+pub(super) struct Stood {
+    pub(super) ticket: Ticket,
+    /// What wakes it.
+    pub(super) woken: Arc<Notify>,
+    /// The client whose place it has taken over.
+    pub(super) before: Option<Arc<clients::Client>>,
 }
 
 /// A client's place in one line.
@@ -95,11 +123,17 @@ struct Client {
 struct Place {
     kind: u8,
     takes: bool,
+    token: Option<Arc<[u8]>>,
+    comes_again: bool,
 }
 
 impl Waits for Place {
     fn kind(&self) -> u8 {
         self.kind
+    }
+
+    fn token(&self) -> Option<&[u8]> {
+        self.token.as_deref()
     }
 }
 
@@ -109,6 +143,8 @@ struct Awaited {
     line: Line<Place>,
     /// The kind and version of the row that was seen last, if they are known.
     seen: Option<(u8, i64)>,
+    /// The version of the row whose value was seen last.
+    read: i64,
     /// When the lock expires for which clients wait.
     expires: Option<Instant>,
     /// How often it was looked for in vain after that moment, and when it is looked for again at the
@@ -156,6 +192,24 @@ impl Awaited {
         }
     }
 
+    /// Calls the client whose token a lock has: an attempt of its own has got it, whose reply was lost. If the
+    /// token is not known, the first client that comes again reads it.
+    fn call_holder(&mut self, version: i64, token: Option<&[u8]>, clients: &mut HashMap<Ticket, Client>) {
+        if self.read == version {
+            return;
+        }
+        let holder = match token {
+            Some(token) => {
+                self.read = version;
+                self.line.with_token(token).find(|(_, place)| place.comes_again)
+            }
+            None => self.line.all().find(|(_, place)| place.comes_again),
+        };
+        if let Some(client) = holder.and_then(|(ticket, _)| clients.get_mut(&ticket)) {
+            client.call();
+        }
+    }
+
     /// The key has changed, and is not known as it is now.
     fn changed(&mut self, clients: &mut HashMap<Ticket, Client>, open: OpenBatches) {
         self.seen = None;
@@ -181,11 +235,19 @@ impl Lines {
         self.clients.is_empty()
     }
 
-    /// Places a client at the end of the lines of its keys. Returns its ticket, and what wakes it.
-    pub(super) fn stand(&mut self, keys: Arc<[Key]>, kind: u8, takes: bool) -> (Ticket, Arc<Notify>) {
-        self.last += 1;
+    /// Places a client at the end of the lines of its keys, or where one with its token stands.
+    pub(super) fn stand(&mut self, keys: Arc<[Key]>, kind: u8, takes: bool, known: Option<Known>) -> Stood {
+        let comes_again = known.as_ref().is_some_and(|known| known.comes_again);
+        let before = known.as_ref().filter(|known| known.comes_again);
+        let before = before.and_then(|known| self.place_of(keys.first()?, &known.token));
+        let ticket = before.unwrap_or_else(|| {
+            self.last += 1;
+            self.last
+        });
         for key in keys.iter() {
-            self.keys.entry(key.clone()).or_default().line.enter(self.last, Place { kind, takes });
+            let token = known.as_ref().map(|known| Arc::clone(&known.token));
+            let place = Place { kind, takes, token, comes_again };
+            self.keys.entry(key.clone()).or_default().line.enter(ticket, place);
         }
         let woken = Arc::new(Notify::new());
         let client = Client {
@@ -198,9 +260,23 @@ impl Lines {
             is_looking: false,
             travels_in: None,
             again: None,
+            known,
         };
-        self.clients.insert(self.last, client);
-        (self.last, woken)
+        let before = self.clients.insert(ticket, client);
+        if before.as_ref().is_some_and(|before| before.is_called || before.is_looking) {
+            self.clients.entry(ticket).and_modify(Client::call);
+        }
+        Stood { ticket, woken, before: before.and_then(|before| Some(before.known?.client)) }
+    }
+
+    /// The place of the first client that waits for a key with a token.
+    fn place_of(&self, key: &Key, token: &[u8]) -> Option<Ticket> {
+        self.keys.get(key)?.line.with_token(token).next().map(|(ticket, _)| ticket)
+    }
+
+    /// Whether a ticket still belongs to the client that is woken by this.
+    pub(super) fn is_place_of(&self, ticket: Ticket, woken: &Arc<Notify>) -> bool {
+        self.clients.get(&ticket).is_some_and(|client| Arc::ptr_eq(&client.woken, woken))
     }
 
     /// Removes a client from its lines. If there may have been something for it, the next one asks.
@@ -254,12 +330,13 @@ impl Lines {
         self.keys.iter().map(|(key, awaited)| (key, awaited.seen.map_or(Row::UNREAD, |(_, version)| version)))
     }
 
-    /// Notes what a key is in the store, and when it expires, if it does. `is_written` says that it was just
-    /// written.
+    /// Notes what a key is in the store, when it expires, if it does, and its value, if that is known.
+    /// `is_written` says that it was just written.
     pub(super) fn saw(
         &mut self,
         key: &Key,
         (became, expires): (Became, Option<Instant>),
+        value: Option<&[u8]>,
         is_written: bool,
         open: OpenBatches,
     ) {
@@ -271,6 +348,9 @@ impl Lines {
             awaited.overdue = (0, None);
         }
         awaited.expires = expires.max(expires.and(awaited.overdue.1));
+        if kind != ABSENT_KIND && (value.is_some() || before != Some((kind, version))) {
+            awaited.call_holder(version, value, clients);
+        }
         if before == Some((kind, version)) && !is_written {
             return;
         }
@@ -417,7 +497,7 @@ mod tests {
         let mut lines = Lines::default();
         let tickets = clients.iter().map(|keys| {
             let keys = keys.iter().map(|key| Key::new(0, key.as_bytes())).collect();
-            lines.stand(keys, LIST, true).0
+            lines.stand(keys, LIST, true, None).ticket
         });
         let tickets = tickets.collect();
         (lines, tickets)
@@ -437,9 +517,9 @@ mod tests {
             called.collect::<Vec<_>>()
         };
         assert_eq!(called(&mut lines, IDLE), [false, false, false]);
-        lines.saw(&key, (row(1, LIST + 1), None), true, IDLE);
+        lines.saw(&key, (row(1, LIST + 1), None), None, true, IDLE);
         assert_eq!(called(&mut lines, IDLE), [false, false, false], "that is of another type");
-        lines.saw(&key, (row(2, LIST), None), true, IDLE);
+        lines.saw(&key, (row(2, LIST), None), None, true, IDLE);
         assert_eq!(called(&mut lines, IDLE), [true, false, false]);
         assert!(!lines.may_take(tickets[1], &key, turns, IDLE, now));
         assert!(lines.may_take(tickets[0], &key, turns, IDLE, now));
@@ -473,16 +553,16 @@ mod tests {
         let (mut now, turns) = (Instant::now(), &mut Turns::default());
         let mut lines = Lines::default();
         let key = Key::new(0, b"k");
-        let (ticket, _) = lines.stand([key.clone()].into(), ABSENT_KIND, true);
+        let ticket = lines.stand([key.clone()].into(), ABSENT_KIND, true, None).ticket;
         let (expires, began) = (now + Duration::from_millis(20), now);
-        lines.saw(&key, (row(1, 0), Some(expires)), false, IDLE);
+        lines.saw(&key, (row(1, 0), Some(expires)), None, false, IDLE);
         let mut looks = Vec::new();
         while now < began + Duration::from_secs(3) {
             match lines.next_step(ticket, IDLE, now) {
                 Step::Look => {
                     looks.push(now);
                     lines.asks(ticket);
-                    lines.saw(&key, (row(1, 0), Some(expires)), false, IDLE);
+                    lines.saw(&key, (row(1, 0), Some(expires)), None, false, IDLE);
                     lines.has_looked(ticket, true, turns, now);
                 }
                 Step::Wait(until) => now = until.expect("a moment"),
@@ -492,7 +572,7 @@ mod tests {
         assert!(looks.len() < 15, "{looks:?}");
         // Another lock has a moment of its own.
         let expires = now + Duration::from_millis(5);
-        lines.saw(&key, (row(2, 0), Some(expires)), false, IDLE);
+        lines.saw(&key, (row(2, 0), Some(expires)), None, false, IDLE);
         assert_eq!(lines.next_step(ticket, IDLE, now), Step::Wait(Some(expires)));
     }
 
@@ -501,13 +581,13 @@ mod tests {
         let (now, turns) = (Instant::now(), &mut Turns::default());
         let (mut lines, tickets) = lines(&[&["a"], &["a", "b"]]);
         let (a, b) = (Key::new(0, b"a"), Key::new(0, b"b"));
-        lines.saw(&b, (row(1, LIST), None), true, IDLE);
+        lines.saw(&b, (row(1, LIST), None), None, true, IDLE);
         assert!(looks(&mut lines, tickets[1], IDLE));
         // It finds that its first key has something, too.
         assert!(!lines.may_take(tickets[1], &a, turns, IDLE, now));
         assert!(!looks(&mut lines, tickets[1], IDLE));
         assert!(looks(&mut lines, tickets[0], IDLE));
-        lines.saw(&a, (Became::of(&Row::default()), None), true, IDLE);
+        lines.saw(&a, (Became::of(&Row::default()), None), None, true, IDLE);
         assert!(looks(&mut lines, tickets[1], IDLE));
         assert!(lines.may_take(tickets[1], &b, turns, IDLE, now));
     }

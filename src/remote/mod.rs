@@ -62,8 +62,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
+use crate::clients::Waiting;
 use crate::config::{Config, Text};
 use crate::platform::system;
+use crate::values::STRING_KIND;
 use crate::waiting;
 use all_keys::{Answering, NotTold, Question, Questions};
 use batch::{Attempt, Seat, Ticket};
@@ -72,7 +74,8 @@ pub(crate) use forming::Looked;
 use forming::{Forming, InFlight};
 pub(crate) use health::Health;
 use hints::Hints;
-use lines::{Lines, OpenBatches, Step};
+pub(crate) use lines::Known;
+use lines::{Lines, OpenBatches, Step, Stood};
 use news::{Became, Ears, News, Outgoing};
 use row::{Key, KeyMap, Row};
 pub(crate) use sender::serve;
@@ -325,8 +328,16 @@ impl Remote {
     /// Begins to wait for values of a kind in these keys, each of which is named once. The client stands in
     /// the lines of the keys until what is returned is dropped. `takes` says that it wants to take something,
     /// and not only to read.
-    pub fn listen(self: &Arc<Remote>, keys: Arc<[Key]>, kind: u8, takes: bool) -> Listening {
-        let (ticket, woken) = self.state.lock().lines.stand(keys, kind, takes);
+    pub fn listen(
+        self: &Arc<Remote>,
+        keys: Arc<[Key]>,
+        kind: u8,
+        takes: bool,
+        known: Option<Known>,
+    ) -> Listening {
+        let Stood { ticket, woken, before } = self.state.lock().lines.stand(keys, kind, takes, known);
+        // As if its time were up.
+        before.inspect(|client| _ = client.end_waiting(Waiting::TimedOut));
         // The other front-ends learn that changes are wanted.
         self.outgoing.work.notify_one();
         Listening { remote: Arc::clone(self), ticket, woken }
@@ -395,7 +406,7 @@ impl Remote {
     fn became_elsewhere(&self, key: &Key, became: Became) {
         let mut state = self.state.lock();
         state.hints.forget(key);
-        state.saw(&self.clock, key, became, true);
+        state.saw(&self.clock, key, became, None, true);
     }
 
     /// Hears a piece of news of another front-end, and passes on what concerns clients.
@@ -439,13 +450,19 @@ impl State {
         self.lines.all_changed(open);
     }
 
-    /// Notes how the store has a key, for those that wait for it. `is_written` says that it was just written.
-    fn saw(&mut self, clock: &StoreClock, key: &Key, became: Became, is_written: bool) {
+    /// Notes a row of the store, for those that wait for its key. `is_written` says that it was just written.
+    fn saw_row(&mut self, clock: &StoreClock, key: &Key, row: &Row, is_written: bool) {
+        let value = row.live.as_ref().filter(|live| live.kind == STRING_KIND).map(|live| &*live.value);
+        self.saw(clock, key, Became::of(row), value, is_written);
+    }
+
+    /// The same where only this is known of the row, and maybe its value.
+    fn saw(&mut self, clock: &StoreClock, key: &Key, became: Became, value: Option<&[u8]>, is_written: bool) {
         if !self.lines.is_empty() {
             let open = self.open_batches();
             let left_ms = became.expires_at_ms.map(|moment_ms| moment_ms.saturating_sub(clock.now_ms()));
             let expires = left_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
-            self.lines.saw(key, (became, expires), is_written, open);
+            self.lines.saw(key, (became, expires), value, is_written, open);
         }
     }
 
@@ -512,13 +529,16 @@ impl Listening {
     }
 
     fn next_step(&self) -> Step {
-        self.with(|lines, _, open| lines.next_step(self.ticket, open, Instant::now()))
+        self.with(|lines, _, open| lines.next_step(self.ticket, open, Instant::now())).unwrap_or(Step::Look)
     }
 
     /// Whether the client may take something from this key, which seems to have it. Otherwise it goes on
     /// waiting: it is the turn of others.
     pub fn may_take(&self, key: &Key) -> bool {
-        self.with(|lines, turns, open| lines.may_take(self.ticket, key, turns, open, Instant::now()))
+        let may_take = |lines: &mut Lines, turns: &mut Turns, open| {
+            lines.may_take(self.ticket, key, turns, open, Instant::now())
+        };
+        self.with(may_take).unwrap_or(true)
     }
 
     /// Notes that the client asks the store.
@@ -536,11 +556,17 @@ impl Listening {
         self.with(|lines, turns, _| lines.has_looked(self.ticket, found_nothing, turns, Instant::now()));
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Lines, &mut Turns, OpenBatches) -> T) -> T {
+    /// Whether another attempt of the client has taken over its place. Then its ticket is no longer its own.
+    pub fn has_given_way(&self) -> bool {
+        !self.remote.state.lock().lines.is_place_of(self.ticket, &self.woken)
+    }
+
+    /// Does something with the client's place, if it still has it.
+    fn with<T>(&self, act: impl FnOnce(&mut Lines, &mut Turns, OpenBatches) -> T) -> Option<T> {
         let mut state = self.remote.state.lock();
         let open = state.open_batches();
         let State { lines, turns, .. } = &mut *state;
-        let done = act(lines, turns, open);
+        let done = lines.is_place_of(self.ticket, &self.woken).then(|| act(lines, turns, open));
         self.remote.tell_turns(&mut state);
         done
     }

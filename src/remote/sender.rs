@@ -344,7 +344,7 @@ impl Remote {
                         live.expires_at_ms = expires_at_ms.or(live.expires_at_ms);
                     }
                     let became = Became::of(&row);
-                    state.saw(&self.clock, &part.key, became, true);
+                    state.saw_row(&self.clock, &part.key, &row, true);
                     match part.lifetime_ms.is_some() && expires_at_ms.is_none() {
                         // SETTLE does not return when its life began.
                         true => state.hints.forget(&part.key),
@@ -354,12 +354,12 @@ impl Remote {
                         self.outgoing.tell(&News::Changed(part.key, became));
                     }
                 } else {
-                    state.saw(&self.clock, &part.key, Became::of(&part.seen), false);
+                    state.saw_row(&self.clock, &part.key, &part.seen, false);
                     state.hints.put(part.key, part.seen);
                 }
             } else if let Some(row) = answer.rows.remove(&index) {
                 let row = Arc::new(row);
-                state.saw(&self.clock, &part.key, Became::of(&row), false);
+                state.saw_row(&self.clock, &part.key, &row, false);
                 state.hints.put(part.key.clone(), Arc::clone(&row));
                 let (rows, changed) = &mut found[part.group];
                 if !part.is_as_guessed(&row) {

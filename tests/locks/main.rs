@@ -8,6 +8,7 @@ extern crate support;
 
 mod linear;
 mod lock;
+mod lock_again;
 mod lock_handover;
 mod lock_kinds;
 mod lock_lens;

@@ -37,6 +37,7 @@ struct Locking {
     tokens: Tokens,
     line: Line,
     restart: Restart,
+    retry: Retry,
 }
 
 /// What is offered: the rest are changes to it.
@@ -46,7 +47,11 @@ const OFFERED: Locking = Locking {
     tokens: Tokens::Own,
     line: Line::Served,
     restart: Restart::GoesBeyond,
+    retry: Retry::Never,
 };
+
+/// The same for clients that ask again when their connection has ended before the reply.
+const RETRIED: Locking = Locking { retry: Retry::Again, restart: Restart::Never, ..OFFERED };
 
 /// Where a holder has its fencing number from.
 #[derive(Clone, Copy, PartialEq)]
@@ -79,6 +84,16 @@ enum Restart {
     Never,
     GoesBeyond,
     Forgets,
+}
+
+/// What a client does whose connection has ended before it had its reply. The server does not notice that.
+#[derive(Clone, Copy, PartialEq)]
+enum Retry {
+    Never,
+    /// It asks with AGAIN.
+    Again,
+    /// It asks as at first.
+    Plain,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq)]
@@ -124,6 +139,8 @@ struct SoFar {
 enum Phase {
     Ready,
     Waits,
+    /// It has waited, and its connection has ended.
+    Cut,
     /// The reply that grants it the lock is under way.
     Told(Grant),
     /// That reply was lost.
@@ -149,6 +166,8 @@ enum Step {
     Leave(Client),
     Hear(Client),
     Lose(Client),
+    Cut(Client),
+    Retry(Client),
     Ask(Client),
     Write(Client),
     Release(Client),
@@ -177,7 +196,32 @@ impl Locking {
         next.so_far.has_repeated |= next.drawn + 1 < next.grants;
         next.drawn += 1;
         next.lock = Some(Lock { token: self.token(client), number: next.drawn });
-        next.clients[client.0] = Phase::Told(Grant { order: next.grants, number: next.drawn });
+        let grant = Grant { order: next.grants, number: next.drawn };
+        next.clients[client.0] = match next.clients[client.0] {
+            Phase::Cut => Phase::Unsure(grant),
+            _ => Phase::Told(grant),
+        };
+        Some(())
+    }
+
+    /// The client asks again on another connection.
+    fn retry(&self, state: &State, next: &mut State, client: Client) -> Option<()> {
+        let own = self.held_by(state, client).filter(|_| self.retry == Retry::Again);
+        match (state.clients[client.0], own) {
+            (Phase::Unsure(grant), Some(Lock { number, .. })) => {
+                next.so_far.was_misled |= number != grant.number;
+                next.clients[client.0] = Phase::Holds(Grant { number, ..grant });
+            }
+            _ if state.lock.is_none() => {
+                next.clients[client.0] = Phase::Ready;
+                self.grant(next, client)?;
+            }
+            _ => {
+                let takes_place = self.retry == Retry::Again && next.line.contains(&client);
+                next.line.extend((!takes_place).then_some(client));
+                next.clients[client.0] = Phase::Waits;
+            }
+        }
         Some(())
     }
 
@@ -225,7 +269,7 @@ impl Locking {
         }
         for phase in &mut next.clients {
             *phase = match *phase {
-                Phase::Waits => Phase::Ready,
+                Phase::Waits | Phase::Cut => Phase::Ready,
                 Phase::Told(grant) => Phase::Unsure(grant),
                 other => other,
             };
@@ -257,6 +301,9 @@ impl Model for Locking {
                 Phase::Ready => steps.push(Step::Acquire(client)),
                 Phase::Waits => {
                     steps.push(Step::Leave(client));
+                    if self.retry != Retry::Never {
+                        steps.push(Step::Cut(client));
+                    }
                     if state.lock.is_none() {
                         steps.push(Step::TryAgain(client));
                     }
@@ -266,6 +313,10 @@ impl Model for Locking {
                     if self.number == Number::WithGrant {
                         steps.push(Step::Lose(client));
                     }
+                }
+                Phase::Cut => steps.push(Step::Retry(client)),
+                Phase::Unsure(_) if self.retry != Retry::Never => {
+                    steps.extend([Step::Ask(client), Step::Retry(client)]);
                 }
                 Phase::Unsure(_) | Phase::Unnumbered(_) => steps.push(Step::Ask(client)),
                 Phase::Holds(_) => {
@@ -309,6 +360,8 @@ impl Model for Locking {
                 let Phase::Told(grant) = state.clients[client.0] else { return None };
                 next.clients[client.0] = Phase::Unsure(grant);
             }
+            Step::Cut(client) => next.clients[client.0] = Phase::Cut,
+            Step::Retry(client) => self.retry(state, &mut next, client)?,
             Step::Ask(client) => match state.clients[client.0] {
                 Phase::Unsure(grant) | Phase::Unnumbered(grant) | Phase::Holds(grant) => {
                     self.ask(state, &mut next, client, grant);
@@ -347,6 +400,8 @@ impl Model for Locking {
             Step::Leave(client) => format!("{client} leaves the line"),
             Step::Hear(client) => format!("{client} receives the reply"),
             Step::Lose(client) => format!("{client} never receives the reply"),
+            Step::Cut(client) => format!("{client} loses its connection"),
+            Step::Retry(client) => format!("{client} asks again"),
             Step::Ask(client) => match next.clients[client.0] {
                 Phase::Holds(Grant { number, .. }) => format!("{client} asks for its number: {number}"),
                 _ => format!("{client} asks for its number: nil"),
@@ -387,6 +442,44 @@ fn no_client_jumps_the_line() -> Property<Locking> {
     Property::always("no client is granted the lock before one that came earlier", |_, state: &State| {
         !state.so_far.has_jumped
     })
+}
+
+fn no_client_waits_for_itself() -> Property<Locking> {
+    Property::always("no client waits for a lock that its own token has", |model: &Locking, state: &State| {
+        let waits = |client: &Client| state.clients[client.0] == Phase::Waits;
+        Client::first(model.clients).all(|client| !waits(&client) || model.held_by(state, client).is_none())
+    })
+}
+
+fn no_client_stands_twice() -> Property<Locking> {
+    Property::always("no client stands in line twice", |_, state: &State| {
+        let times = |client: &Client| state.line.iter().filter(|other| *other == client).count();
+        state.line.iter().all(|client| times(client) == 1)
+    })
+}
+
+#[test]
+fn a_client_that_asks_again_finds_its_lock_or_its_place_in_line() {
+    for property in [
+        no_client_waits_for_itself(),
+        no_client_stands_twice(),
+        no_write_is_overtaken(),
+        numbers_grow(),
+        a_holder_knows_its_number(),
+        no_client_waits_for_a_free_lock(),
+        no_client_jumps_the_line(),
+    ] {
+        explore(RETRIED, property).holds();
+    }
+    let plain = Locking { retry: Retry::Plain, ..RETRIED };
+    let story = explore(plain, no_client_waits_for_itself()).breaks();
+    let waits_for_itself = [
+        "C1 asks for the lock; C1 is granted it with number 1",
+        "C1 never receives the reply",
+        "C1 asks again",
+    ];
+    assert_eq!(story, waits_for_itself);
+    explore(plain, no_client_stands_twice()).breaks();
 }
 
 #[test]

@@ -7,12 +7,13 @@ use crate::acl::User;
 use crate::clients::{Client, Waiting};
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{Registered, find, resolve};
-use crate::commands::facts::{Blocking, Command, Result, Taken, Timeout};
+use crate::commands::facts::{Applicant, Blocking, Command, Result, Taken, Timeout};
 use crate::instance::Instance;
 use crate::keyspace::{Attempt, Attempted, Claimed, Transaction};
 use crate::long_double::LongDouble;
 use crate::resp::{OwnedRequest, Protocol, Reply, Request};
 use crate::session::{Blocked, Session, Wait};
+use crate::waiting::Ticket;
 
 use super::permission::judge;
 
@@ -82,7 +83,10 @@ pub(in crate::commands) fn take_or_wait(
     });
     let named = command.keys_of(request).map(|(key, _)| key);
     let (keys, targets) = (named.clone().take(blocking.keys), named.skip(blocking.keys));
-    let ticket = resumed.as_ref().map(|resumed| resumed.waiter.ticket());
+    let ticket = match &resumed {
+        Some(resumed) => Some(resumed.waiter.ticket()),
+        None => place_of_before(command, blocking, tx, request)?,
+    };
     let show_wait = || match resumed {
         // Another client may have ended its wait while it looked.
         Some(_) => session.client.release(),
@@ -101,6 +105,19 @@ pub(in crate::commands) fn take_or_wait(
     session.blocked = Some(Blocked { waiter, until, again });
     // The reply when the client's timeout has passed.
     Ok((blocking.waiting.timed_out)(reply))
+}
+
+/// The place of an earlier attempt with the same token, if this one takes it over.
+fn place_of_before(
+    command: &Command,
+    blocking: &Blocking,
+    tx: &Transaction<'_>,
+    request: Request<'_>,
+) -> Result<Option<Ticket>> {
+    let Some(applicant) = blocking.waiting.applicant else { return Ok(None) };
+    let Applicant { token, comes_again } = applicant(request)?;
+    let key = command.keys_of(request).map(|(key, _)| key).next().filter(|_| comes_again);
+    Ok(key.and_then(|key| tx.take_place(key, token)))
 }
 
 /// Whether a request names so many keys that it locks one after the other. It is a request of keys and a
@@ -186,6 +203,15 @@ impl Attempt for Retry {
 
     fn goes_by_time(&self) -> bool {
         self.goes_by_time
+    }
+
+    fn token(&self) -> Option<&[u8]> {
+        let applicant = self.blocking.waiting.applicant?;
+        Some(applicant(self.request.request()?).ok()?.token)
+    }
+
+    fn reply_in_vain(&self, out: &mut Vec<u8>) {
+        let _ = (self.blocking.waiting.timed_out)(Reply::new(out, self.protocol));
     }
 
     fn attempt(&self, tx: &mut Transaction<'_>, keys: &[&[u8]], out: &mut Vec<u8>) -> Attempted {

@@ -34,6 +34,8 @@ pub struct WaitingRules {
     pub ends_without_value: bool,
     /// Replies that the client has waited in vain.
     pub timed_out: fn(Reply<'_>) -> Sent,
+    /// By what a client is known that waits, if another attempt may take over its place.
+    pub applicant: Option<fn(Request<'_>) -> Result<Applicant<'_>>>,
     /// In how many milliseconds the client may find something though no key changes, if it may.
     pub again: Option<fn(&mut Transaction<'_>, Request<'_>) -> Option<u64>>,
 }
@@ -45,8 +47,18 @@ impl WaitingRules {
         is_shared: false,
         ends_without_value: false,
         timed_out: |reply| reply.nil_array(),
+        applicant: None,
         again: None,
     };
+}
+
+/// By what a client is known that waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Applicant<'r> {
+    /// The token of the attempt.
+    pub token: &'r [u8],
+    /// Whether it takes over the place of an attempt with the same token.
+    pub comes_again: bool,
 }
 
 /// For how long a client is ready to wait.

@@ -14,8 +14,8 @@ use crate::commands::args::{self, Options, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Only, Prepares, Result, Run,
-    Taken, Timeout, WaitingRules,
+    Applicant, Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Only, Prepares,
+    Result, Run, Taken, Timeout, WaitingRules,
 };
 use crate::commands::strings::basics::{Condition, tell_of_write};
 use crate::commands::strings::compare::delete_if;
@@ -55,7 +55,13 @@ const LOCK_ACQUIRE: Command = Command {
     // Without WAIT.
     cost: costs::ARGUMENTS.brief_up_to(6),
     prepares: Prepares::Texts,
-    arguments: &[Argument::KEY, TOKEN, PX, Argument::integer("milliseconds").token("WAIT").optional()],
+    arguments: &[
+        Argument::KEY,
+        TOKEN,
+        PX,
+        Argument::integer("milliseconds").token("WAIT").optional(),
+        Argument::pure_token("again", "AGAIN").optional(),
+    ],
     tips: &["nondeterministic_output"],
     example: &[
         ("SETNX mylock token-1", "(integer) 1"),
@@ -68,7 +74,14 @@ const LOCK_ACQUIRE: Command = Command {
         check: |request| Ok(Acquiring::parse(request)?.wait),
         take: acquire,
         nothing: |reply| reply.nil(),
-        waiting: WaitingRules { timed_out: |reply| reply.nil(), ..WaitingRules::PLAIN },
+        waiting: WaitingRules {
+            timed_out: |reply| reply.nil(),
+            applicant: Some(|request| {
+                let Acquiring { token, is_again: comes_again, .. } = Acquiring::parse(request)?;
+                Ok(Applicant { token, comes_again })
+            }),
+            ..WaitingRules::PLAIN
+        },
     }),
     ..STRING
 };
@@ -78,23 +91,27 @@ struct Acquiring<'a> {
     token: &'a [u8],
     lifetime: &'a [u8],
     wait: Timeout<'a>,
+    /// Whether the token may hold the lock already.
+    is_again: bool,
 }
 
 impl<'a> Acquiring<'a> {
     fn parse(request: Request<'a>) -> Result<Acquiring<'a>> {
         let (token, lifetime) = token_and_lifetime(request)?;
-        let mut wait = Timeout::None;
+        let mut acquiring = Acquiring { token, lifetime, wait: Timeout::None, is_again: false };
         let mut options = Options::new(request, 6);
-        if let Some(option) = options.next() {
-            if !is_word(option, "wait") {
-                return Err(Error::SYNTAX);
+        while let Some(option) = options.next() {
+            match option {
+                _ if is_word(option, "wait") && matches!(acquiring.wait, Timeout::None) => {
+                    let timeout_ms = u64::try_from(args::integer(options.value()?)?);
+                    let timeout_ms = timeout_ms.map_err(|_| Error::fixed("ERR timeout is negative"))?;
+                    acquiring.wait = Timeout::Milliseconds(timeout_ms);
+                }
+                _ if is_word(option, "again") && !acquiring.is_again => acquiring.is_again = true,
+                _ => return Err(Error::SYNTAX),
             }
-            let timeout_ms = args::integer(options.value()?)?;
-            let timeout_ms =
-                u64::try_from(timeout_ms).map_err(|_| Error::fixed("ERR timeout is negative"))?;
-            wait = Timeout::Milliseconds(timeout_ms);
         }
-        if options.left() > 0 { Err(Error::SYNTAX) } else { Ok(Acquiring { token, lifetime, wait }) }
+        Ok(acquiring)
     }
 }
 
@@ -127,9 +144,18 @@ fn acquire<'r>(
     served: Only<'_>,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
-    let Acquiring { token, lifetime, wait } = Acquiring::parse(request)?;
+    let Acquiring { token, lifetime, wait, is_again } = Acquiring::parse(request)?;
     let key = request.at(2);
     let expires_at_ms = expiry(tx, lifetime, "lock|acquire")?;
+    if is_again && holds(tx, key, token) {
+        let fence = fence_or_new(tx, key);
+        tx.follow_taken_again(key);
+        // Never sooner than it would.
+        if tx.peek_expiry(key).flatten().is_some_and(|at_ms| at_ms < expires_at_ms) {
+            tx.set_expiry(key, Some(expires_at_ms));
+        }
+        return Ok(Taken::Something(reply.integer(fence.cast_signed())));
+    }
     let otherwise = match (served, wait) {
         // It goes on waiting.
         (Some(_), _) => None,
@@ -174,13 +200,23 @@ fn extend(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
         tx.follow_unmet(key);
         return Ok(reply.nil());
     }
-    // A lock that was taken without a number gets one: it is larger than those of all earlier holders.
-    let fence = match tx.fence_of(key) {
-        Some(fence) => fence,
-        None => tx.give_fence(key),
-    };
+    let fence = fence_or_new(tx, key);
     tx.set_expiry(key, Some(expires_at_ms));
     Ok(reply.integer(fence.cast_signed()))
+}
+
+/// Whether a token holds a lock. A key of another type is held as any other.
+fn holds(tx: &Transaction<'_>, key: &[u8], token: &[u8]) -> bool {
+    tx.peek::<Text>(key).is_ok_and(|value| value == Some(token)) && may_be_lock(tx, key)
+}
+
+/// The number of a lock. One that was taken without a number gets one: it is larger than those of all earlier
+/// holders.
+fn fence_or_new(tx: &mut Transaction<'_>, key: &[u8]) -> u64 {
+    match tx.fence_of(key) {
+        Some(fence) => fence,
+        None => tx.give_fence(key),
+    }
 }
 
 /// Whether a string may be a lock: it was written because it was absent, or expires. Any other one only holds

@@ -127,7 +127,11 @@ fn unseen(operation: &Operation) -> Operation {
         Request::Set(..) | Request::SetNx(..) | Request::GetSet(_) | Request::Swap(..) => {
             Request::Set(Token::UNSEEN, Some(0))
         }
-        Request::GetEx(_) | Request::Expire(_) | Request::ExtendIfEq(..) | Request::Del => Request::Expire(0),
+        Request::GetEx(_)
+        | Request::Expire(_)
+        | Request::ExtendIfEq(..)
+        | Request::ProlongIfEq(..)
+        | Request::Del => Request::Expire(0),
         Request::Get | Request::DelIfEq(_) | Request::Holds(_) => operation.request,
     };
     Operation { request, sent: Moment { wall_ms: 0, next_ms: 0, ..operation.sent }, ..*operation }

@@ -173,7 +173,9 @@ impl Table {
                 self.renew(key, found, ms);
                 Answer::Done(found.is_some())
             }
-            Request::ExtendIfEq(..) | Request::Holds(_) => unreachable!("only clients of locks ask that"),
+            Request::ExtendIfEq(..) | Request::ProlongIfEq(..) | Request::Holds(_) => {
+                unreachable!("only clients of locks ask that")
+            }
             Request::Swap(seen, token) => {
                 let is_done = found == seen || self.fault == Some(Fault::ExecIgnoresWatch);
                 if is_done {

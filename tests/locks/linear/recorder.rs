@@ -209,7 +209,9 @@ fn words(key: usize, request: Request, is_redis: bool) -> Vec<Vec<String>> {
         }
         Request::DelIfEq(Token(token)) => format!("DELIFEQ register:{key} {token}"),
         Request::Expire(ms) => format!("PEXPIRE register:{key} {}", asked_ms(ms)),
-        Request::ExtendIfEq(..) | Request::Holds(_) => unreachable!("only clients of locks ask that"),
+        Request::ExtendIfEq(..) | Request::ProlongIfEq(..) | Request::Holds(_) => {
+            unreachable!("only clients of locks ask that")
+        }
         Request::Swap(..) => unreachable!("it takes several requests"),
     })
 }

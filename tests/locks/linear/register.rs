@@ -39,6 +39,8 @@ pub(super) enum Request {
     Expire(u64),
     /// LOCK EXTEND: milliseconds, if the key has this token.
     ExtendIfEq(Token, u64),
+    /// LOCK ACQUIRE with AGAIN of the holder: the later of its end and of these milliseconds.
+    ProlongIfEq(Token, u64),
     /// LOCK FENCE: whether the key has this token.
     Holds(Token),
     /// EXEC of a SET, if the key is as it was when it was watched and read: with this token, or absent.
@@ -143,6 +145,14 @@ impl Operation {
             Request::ExtendIfEq(token, ms) if token == held.token && self.may_say(Answer::Done(true)) => {
                 self.write(token, Some(ms))
             }
+            Request::ProlongIfEq(token, ms) if token == held.token && self.may_say(Answer::Done(true)) => {
+                let later = self.write(token, Some(ms)).unwrap_or(held);
+                Some(Held {
+                    token,
+                    may_be_gone_ms: held.may_be_gone_ms.max(later.may_be_gone_ms),
+                    must_be_gone_ms: held.must_be_gone_ms.max(later.must_be_gone_ms),
+                })
+            }
             Request::ExtendIfEq(token, _) | Request::Holds(token)
                 if self.may_say(Answer::Done(token == held.token)) =>
             {
@@ -224,7 +234,10 @@ impl Operation {
         match (self.request, self.answer) {
             (_, Answer::Found(found)) => found,
             (
-                Request::DelIfEq(token) | Request::ExtendIfEq(token, _) | Request::Holds(token),
+                Request::DelIfEq(token)
+                | Request::ExtendIfEq(token, _)
+                | Request::ProlongIfEq(token, _)
+                | Request::Holds(token),
                 Answer::Done(true),
             ) => Some(token),
             (Request::Swap(seen, _), Answer::Done(true)) => seen,

@@ -25,6 +25,8 @@ on_both! {
     a_lock_that_expires_goes_to_the_first_in_line
     a_client_that_leaves_leaves_the_line_of_both
     a_free_lock_is_granted_at_once_though_a_front_end_has_died_whose_clients_waited
+    a_client_that_comes_again_finds_its_lock_at_each_front_end
+    a_client_that_comes_again_takes_over_the_place_of_its_attempt_before
     a_lock_of_set_nx_has_a_number_too
     numbers_outlive_front_ends_and_failures_of_the_store
     paused_holders_lose_nothing
@@ -318,6 +320,71 @@ fn a_free_lock_is_granted_at_once_though_a_front_end_has_died_whose_clients_wait
     client.line("LOCK RELEASE l c").is(1);
     waiting.reply().integer();
     assert!(began.elapsed() < Duration::from_secs(1));
+}
+
+/// A client never reads the reply that grants it the lock.
+fn a_client_that_comes_again_finds_its_lock_at_each_front_end(kind: Kind) {
+    let Some((_cluster, one, other)) = pair(kind, "lock-again") else { return };
+    let (mut a, mut b) = (one.client(), other.client());
+    let mut lost = one.client();
+    lost.send(&request("LOCK ACQUIRE l a PX 60000 AGAIN".split(' ')));
+    eventually("it has the lock", || b.line("EXISTS l").integer() == 1);
+    drop(lost);
+    let number = b.line("LOCK ACQUIRE l a PX 1000 AGAIN").integer();
+    for client in [&mut a, &mut b] {
+        client.line("LOCK ACQUIRE l a PX 60000").is_nil();
+        client.line("LOCK ACQUIRE l b PX 60000 AGAIN").is_nil();
+        client.line("LOCK ACQUIRE l b PX 60000 WAIT 1 AGAIN").is_nil();
+        client.line("LOCK ACQUIRE l a PX 1000 WAIT 60000 AGAIN").is(number);
+        assert!(client.line("PTTL l").integer() > 50_000, "the later end");
+    }
+    a.line("LOCK ACQUIRE l a PX 90000 AGAIN").is(number);
+    assert!(b.line("PTTL l").integer() > 80_000);
+    b.line("MULTI").is_ok();
+    b.line("LOCK ACQUIRE l a PX 1000 AGAIN").is_simple("QUEUED");
+    b.line("LOCK ACQUIRE l b PX 1000 WAIT 0 AGAIN").is_simple("QUEUED");
+    assert_eq!(b.line("EXEC").items(), [Reply::Integer(number), Reply::Null]);
+    let script = "return redis.call('LOCK', 'ACQUIRE', KEYS[1], ARGV[1], 'PX', 99000, 'AGAIN')";
+    a.cmd(["EVAL", script, "1", "l", "a"]).is(number);
+    assert!(b.line("PTTL l").integer() > 90_000);
+    // Those in line are not passed by, and do not come before it either.
+    let mut waiting = wait(&one, "w", 60_000);
+    a.line("LOCK ACQUIRE l a PX 1000 WAIT 60000 AGAIN").is(number);
+    b.line("LOCK RELEASE l a").is(1);
+    let next = waiting.reply().integer();
+    assert!(next > number);
+    a.line("LOCK ACQUIRE l a PX 1000 AGAIN").is_nil();
+    a.line("LOCK RELEASE l w").is(1);
+    b.line("SET l a").is_ok();
+    a.line("LOCK ACQUIRE l a PX 1000 AGAIN").is_nil();
+    b.line("PTTL l").is(-1);
+}
+
+fn a_client_that_comes_again_takes_over_the_place_of_its_attempt_before(kind: Kind) {
+    let Some((_cluster, one, other)) = pair(kind, "lock-place") else { return };
+    let mut holder = other.client();
+    acquire(&mut holder, "l", "h");
+    let (mut old, mut behind) = (wait(&one, "a", 60_000), wait(&one, "b", 60_000));
+    let mut new = one.client();
+    new.send(&request("LOCK ACQUIRE l a PX 60000 WAIT 60000 AGAIN".split(' ')));
+    old.reply().is_nil();
+    old.line("PING").is_simple("PONG");
+    drop(old);
+    eventually("two wait", || one.client().info("blocked_clients") == "2");
+    holder.line("LOCK RELEASE l h").is(1);
+    let first = new.reply().integer();
+    assert!(behind.is_silent_for(Duration::from_millis(20)));
+    // What was granted to an attempt at another front-end is the client's as well, though it waits here.
+    let mut elsewhere = wait(&one, "c", 60_000);
+    holder.line("LOCK RELEASE l a").is(1);
+    assert!(behind.reply().integer() > first);
+    let mut again = other.client();
+    other.have_wait(&mut again, "LOCK ACQUIRE l c PX 60000 WAIT 60000 AGAIN");
+    new.line("LOCK RELEASE l b").is(1);
+    let granted = again.reply().integer();
+    holder.line("LOCK FENCE l c").is(granted);
+    holder.line("LOCK RELEASE l c").is(1);
+    elsewhere.reply().integer();
 }
 
 /// In a store each lock has a number, for which its key has been absent: with it LOCK serves those that other

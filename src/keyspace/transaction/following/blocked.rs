@@ -51,6 +51,14 @@ pub trait Attempt: Send + Sync {
         false
     }
 
+    /// The token by which a client that comes again takes over its place, if there is one.
+    fn token(&self) -> Option<&[u8]> {
+        None
+    }
+
+    /// Appends the reply of a client that has waited in vain.
+    fn reply_in_vain(&self, _out: &mut Vec<u8>) {}
+
     /// Takes what is there at some of its keys, which have changed, and appends the reply to `out`.
     fn attempt(&self, tx: &mut Transaction<'_>, keys: &[&[u8]], out: &mut Vec<u8>) -> Attempted;
 
@@ -208,6 +216,18 @@ impl Waiter {
         true
     }
 
+    /// Ends the wait of a client whose place another one takes over, unless it ends already. Returns whether
+    /// it did.
+    fn gives_way(&self) -> bool {
+        let gives_way = self.claim();
+        if gives_way {
+            let mut reply = Vec::new();
+            self.attempt.reply_in_vain(&mut reply);
+            self.decide(Outcome::Served(reply, 0));
+        }
+        gives_way
+    }
+
     /// Ends a claim in vain.
     fn release(&self) {
         self.open_after(|| self.attempt.release(true));
@@ -268,6 +288,10 @@ impl Waiter {
 impl Waits for Arc<Waiter> {
     fn kind(&self) -> u8 {
         self.attempt.kind()
+    }
+
+    fn token(&self) -> Option<&[u8]> {
+        self.attempt.token()
     }
 }
 
@@ -356,12 +380,14 @@ impl BlockedKeys {
         entry.or_insert_with(new).into_mut().line.enter(waiter.ticket, Arc::clone(waiter))
     }
 
-    /// Removes a waiter; returns whether it was there.
-    fn remove(&mut self, hash: u64, database: usize, key: &[u8], ticket: Ticket) -> bool {
-        let Ok(mut found) = self.0.find_entry(hash, |blocked| Self::is(blocked, database, key)) else {
+    /// Removes a waiter; returns whether it was there. Another one may have its ticket meanwhile.
+    fn remove(&mut self, hash: u64, key: &[u8], waiter: &Waiter) -> bool {
+        let Ok(mut found) = self.0.find_entry(hash, |blocked| Self::is(blocked, waiter.database, key)) else {
             return false;
         };
-        let was_there = found.get_mut().line.leave(ticket);
+        let line = &mut found.get_mut().line;
+        let is_there = line.get(waiter.ticket).is_some_and(|other| std::ptr::eq(&raw const **other, waiter));
+        let was_there = is_there && line.leave(waiter.ticket);
         if found.get().line.is_empty() {
             found.remove();
         }
@@ -397,7 +423,14 @@ impl Transaction<'_> {
         waiter
     }
 
-    /// The same for very many keys: holds one after the other. If a key has a value of the kind that the
+    /// Ends the wait of the first client that waits for a key with this token, and returns its ticket, with
+    /// which the caller takes over its place.
+    pub fn take_place(&self, key: &[u8], token: &[u8]) -> Option<Ticket> {
+        let mut places = self.line(key)?.with_token(token);
+        places.find_map(|(ticket, waiter)| waiter.gives_way().then_some(ticket))
+    }
+
+    /// Lets a client wait for very many keys, and holds one after the other. If a key has a value of the kind that the
     /// client waits for, or gets one before the last key is registered, the client executes its command
     /// again.
     pub fn block_one_by_one<'k>(
@@ -588,7 +621,7 @@ impl Transaction<'_> {
     fn unblock(&mut self, key: &[u8], waiter: &Waiter) {
         let followers = self.keyspace().followers();
         let (spot, shard) = self.shard_mut(key);
-        if shard.side_tables_mut().blocked.remove(spot.hash, waiter.database, key, waiter.ticket) {
+        if shard.side_tables_mut().blocked.remove(spot.hash, key, waiter) {
             followers.blocked.change(&followers.interest, |count| *count -= 1);
         }
         if waiter.waits_for_absence() {
@@ -659,7 +692,7 @@ impl Keyspace {
             let hash = self.hash(key);
             if let Some(mut shard) = self.lock_soon(self.shard_of(hash))
                 && shard.side_tables().is_some()
-                && shard.side_tables_mut().blocked.remove(hash, waiter.database, key, waiter.ticket)
+                && shard.side_tables_mut().blocked.remove(hash, key, waiter)
             {
                 self.followers.blocked.change(&self.followers.interest, |count| *count -= 1);
                 if waiter.waits_for_absence()

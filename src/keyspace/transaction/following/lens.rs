@@ -56,7 +56,11 @@ impl Allowance {
 
     fn spend_on(&self, change: LockChange) -> bool {
         let left = match change {
-            LockChange::Refused | LockChange::Waits | LockChange::Read | LockChange::Sought => &self.looks,
+            LockChange::Refused
+            | LockChange::Waits
+            | LockChange::TakenAgain
+            | LockChange::Read
+            | LockChange::Sought => &self.looks,
             _ => &self.changes,
         };
         left.load(Ordering::Relaxed) > 0 && left.fetch_sub(1, Ordering::Relaxed) > 0
@@ -475,6 +479,13 @@ impl Transaction<'_> {
     pub fn follow_unmet(&self, key: &[u8]) {
         if self.is_lock(key) {
             self.report_lock(key, LockChange::Unmet);
+        }
+    }
+
+    /// Reports that the holder of a lock has asked for it again.
+    pub fn follow_taken_again(&self, key: &[u8]) {
+        if self.is_lock(key) {
+            self.report_lock(key, LockChange::TakenAgain);
         }
     }
 

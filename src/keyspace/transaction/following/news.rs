@@ -103,6 +103,9 @@ pub enum LockChange {
     Waits,
     /// A client has waited for it in vain.
     GaveUp,
+    /// Its holder has asked for it again, since it may not know that it holds it. It may have another
+    /// connection now.
+    TakenAgain,
     /// A client asked whether it is there.
     Sought,
     /// Its value was read.

@@ -320,10 +320,11 @@ pub(super) fn draw_for_holder(random: &mut Rng, own: Token, token: Token, lifeti
         0..11 => Request::Release(own),
         11..13 => Request::DeleteIfEq(own),
         13 => Request::Del,
-        14..16 => Request::Extend { token: own, lifetime_ms },
+        14 => Request::Extend { token: own, lifetime_ms },
+        15 => Request::Acquire { token, lifetime_ms, wait_ms: None, is_again: true },
         16..18 => Request::Fence(own),
         18 => Request::Release(token),
-        _ => Request::Acquire { token, lifetime_ms, wait_ms: Some(1) },
+        _ => Request::Acquire { token, lifetime_ms, wait_ms: Some(1), is_again: random.bool() },
     }
 }
 
@@ -332,10 +333,11 @@ pub(super) fn draw(random: &mut Rng, token: Token, known: Option<Token>, lifetim
     let lifetime_ms = random.u64(1..=lifetime_ms_max);
     // One that was never had is refused, which is to be checked as well.
     let other = known.unwrap_or(token);
+    let is_again = random.bool();
     match random.u32(..40) {
-        0..8 => Request::Acquire { token, lifetime_ms, wait_ms: None },
-        8..16 => Request::Acquire { token, lifetime_ms, wait_ms: Some(random.u64(1..6)) },
-        16..25 => Request::Acquire { token, lifetime_ms, wait_ms: Some(LONG_MS) },
+        0..8 => Request::Acquire { token, lifetime_ms, wait_ms: None, is_again },
+        8..16 => Request::Acquire { token, lifetime_ms, wait_ms: Some(random.u64(1..6)), is_again },
+        16..25 => Request::Acquire { token, lifetime_ms, wait_ms: Some(LONG_MS), is_again },
         25..28 => Request::SetNx { token, lifetime_ms },
         28..32 => Request::Get,
         32..34 => Request::Release(other),
@@ -352,9 +354,10 @@ fn bytes(key: usize, asked: Request, wrapped: u32) -> (Vec<u8>, usize) {
                            return redis.call('del',KEYS[1]) else return 0 end";
     let key = format!("lock:{key}");
     let line = match asked {
-        Request::Acquire { token: Token(token), lifetime_ms, wait_ms } => {
+        Request::Acquire { token: Token(token), lifetime_ms, wait_ms, is_again } => {
             let wait = wait_ms.map_or(String::new(), |wait_ms| format!(" WAIT {wait_ms}"));
-            format!("LOCK ACQUIRE {key} {token} PX {lifetime_ms}{wait}")
+            let again = if is_again { " AGAIN" } else { "" };
+            format!("LOCK ACQUIRE {key} {token} PX {lifetime_ms}{wait}{again}")
         }
         Request::Extend { token: Token(token), lifetime_ms } => {
             format!("LOCK EXTEND {key} {token} PX {lifetime_ms}")

@@ -48,7 +48,22 @@ fn step(mut before: Lock, told: &Told, expiry: Expiry) -> Option<Lock> {
     let drawn = |register, number: u64| {
         (number > before.last).then_some(Lock { register, number: Some(number), last: number })
     };
+    let holder = before.register.held.map(|held| held.token);
     match (told.request, told.answer) {
+        // The token has the lock, or it is refused because another one has it.
+        (Request::Acquire { token, is_again: true, .. }, Answer::Number(None)) if holder == Some(token) => {
+            None
+        }
+        (Request::Acquire { token, lifetime_ms, is_again: true, .. }, Answer::Number(Some(number)))
+            if holder == Some(token) && before.number.is_none_or(|own| own == number) =>
+        {
+            operation.request = register::Request::ProlongIfEq(token, lifetime_ms);
+            let register = operation.apply(before.register)?;
+            match before.number {
+                Some(_) => Some(Lock { register, ..before }),
+                None => drawn(register, number),
+            }
+        }
         (Request::Acquire { .. }, Answer::Number(Some(number))) => {
             drawn(operation.apply(before.register)?, number)
         }
