@@ -57,6 +57,41 @@ for (const protocol of [2, 3]) {
       await named.flushdb();
     });
 
+    // LOCK
+
+    const isRedis = process.env.KEYFAST_BIN?.endsWith("redis-server");
+    test("a client that sends its commands again finds its own lock", { skip: isRedis }, async () => {
+      const own = await Server.start("--enable-fault-command", "local");
+      try {
+        const [other, retrying] = [connect(own, protocol), connect(own, protocol)];
+        const take = ["ACQUIRE", "lock", "mine", "PX", "30000", "WAIT", "30000", "AGAIN"];
+        const until = async (what) => {
+          while (!(await what())) await new Promise((done) => setTimeout(done, 5));
+        };
+        const id = await retrying.client("ID");
+        await other.call("FAULT", "ADD", "ON", "lock|acquire", "TIMES", "1", "DROP-REPLY");
+        const asked = retrying.call("LOCK", ...take);
+        await until(() => other.exists("lock"));
+        await other.client("KILL", "ID", id);
+        const number = await asked;
+        assert.equal(number, await other.call("LOCK", "FENCE", "lock", "mine"));
+        // In line as well.
+        await other.call("FAULT", "CLEAR");
+        await other.call("LOCK", "RELEASE", "lock", "mine");
+        await other.call("LOCK", "ACQUIRE", "lock", "first", "PX", "30000");
+        const waits = retrying.call("LOCK", ...take);
+        const waiting = async () => /id=(\d+) .* flags=b /.exec(await other.client("LIST"))?.[1];
+        await until(waiting);
+        const before = await waiting();
+        await other.client("KILL", "ID", before);
+        await until(async () => ![undefined, before].includes(await waiting()));
+        await other.call("LOCK", "RELEASE", "lock", "first");
+        assert.ok((await waits) > number);
+      } finally {
+        await own.stop();
+      }
+    });
+
     // SETNX, SET, GET, GETSET, DEL
 
     test("SETNX sets once", async () => {

@@ -4,6 +4,7 @@ The classical trap: SET NX is executed, its reply is lost, the client tries agai
 own first attempt. No client works until that has expired. SET NX GET tells such a client what it needs to know.
 """
 
+import threading
 import time
 
 import redis
@@ -58,6 +59,28 @@ class Faults(Conversation):
         self.plant("ON", "set", "TIMES", 1, "DROP-REPLY")
         self.assertEqual(client.set("lock", "mine", nx=True, px=30_000, get=True), b"mine")
         self.assertEqual(client.set("lock", "other", nx=True, px=30_000, get=True), b"mine")
+
+    def test_a_client_that_takes_the_lock_with_again_finds_its_own(self):
+        client = self.connect_with_retries(1)
+        self.plant("ON", "lock|acquire", "TIMES", 1, "DROP-REPLY")
+        take = ("LOCK ACQUIRE", "lock", "mine", "PX", 30_000, "AGAIN")
+        number = client.execute_command(*take)
+        self.assertEqual(number, self.planter.execute_command("LOCK FENCE", "lock", "mine"))
+        self.assertEqual(number, client.execute_command(*take, "WAIT", 1_000))
+        self.assertIsNone(client.execute_command("LOCK ACQUIRE", "lock", "mine", "PX", 30_000))
+        self.assertIsNone(client.execute_command("LOCK ACQUIRE", "lock", "other", "PX", 30_000, "AGAIN"))
+
+    def test_a_client_that_waits_with_again_is_granted_the_lock_on_its_next_connection(self):
+        client = self.connect_with_retries(1)
+        first = self.planter.execute_command("LOCK ACQUIRE", "lock", "first", "PX", 30_000)
+        self.plant("ON", "lock|acquire", "TIMES", 1, "DROP-REPLY")
+        # It gives the first attempt up after a second, and the second one waits in its place.
+        release = threading.Timer(LOST_SECONDS * 1.5, lambda: self.planter.delete("lock"))
+        release.start()
+        self.addCleanup(release.join)
+        take = ("LOCK ACQUIRE", "lock", "mine", "PX", 30_000, "WAIT", 10_000, "AGAIN")
+        self.assertGreater(client.execute_command(*take), first)
+        self.assertEqual(self.planter.get("lock"), b"mine")
 
     def test_a_release_whose_reply_was_lost_looks_like_a_lock_that_was_lost(self):
         client = self.connect_with_retries(1)
