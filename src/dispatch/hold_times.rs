@@ -127,6 +127,7 @@ LMOVEM list d LEFT RIGHT COUNT {all} BULK
 LMPOP 1 list LEFT COUNT {all}
 LOCK|ACQUIRE text a PX 1000
 LOCK|ACQUIRE d {text} PX 1000
+LOCK|BREAK text
 LOCK|EXTEND text {text} PX 1000
 LOCK|FENCE text {text}
 LOCK|RELEASE text {text}

@@ -272,6 +272,11 @@ impl Lock {
             }
             LockChange::Expiry(expires_at_ms) => self.expire(news, cause, expires_at_ms),
             LockChange::Freed => self.free(news, cause),
+            LockChange::Broken => {
+                self.end(End::Broken, news.at_ms, Some(cause));
+                self.step(news, cause, What::Deed("broke it"));
+                None
+            }
             // It was gone before the script took it, so nothing is wrong.
             LockChange::Missed if cause.takes_it_next => None,
             LockChange::Missed | LockChange::Unmet => {

@@ -56,6 +56,8 @@ pub enum End {
     Deleted,
     /// The lock expired.
     Expired,
+    /// Another client broke it, as an administrator.
+    Broken,
     /// Another client took it over.
     TakenOver,
     /// Another client wrote its own value into it.
@@ -76,6 +78,7 @@ impl End {
             End::ReleasedElsewhere => "released-elsewhere",
             End::Deleted => "deleted-by-another",
             End::Expired => "expired",
+            End::Broken => "broken",
             End::TakenOver => "taken-over",
             End::Overwritten => "overwritten-by-another",
             End::Flushed => "flushed",

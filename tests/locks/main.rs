@@ -9,6 +9,7 @@ extern crate support;
 mod linear;
 mod lock;
 mod lock_again;
+mod lock_break;
 mod lock_handover;
 mod lock_kinds;
 mod lock_lens;

@@ -5,6 +5,7 @@
 //! that grants the lock. It grows from holder to holder, so what the lock protects can refuse a holder that
 //! was paused while its lock expired.
 
+use crate::events::EventClass;
 use crate::keyspace::{Expiry, Grouping, LockChange, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types::strings::Text;
@@ -32,7 +33,7 @@ const LOCK: Command = Command {
     since: "1.0.0",
     complexity: "Depends on subcommand.",
     cost: costs::ARGUMENTS,
-    subcommands: &[LOCK_ACQUIRE, LOCK_EXTEND, LOCK_FENCE, LOCK_HELP, LOCK_RELEASE],
+    subcommands: &[LOCK_ACQUIRE, LOCK_BREAK, LOCK_EXTEND, LOCK_FENCE, LOCK_HELP, LOCK_RELEASE],
     run: Run::Subcommands,
     ..Command::DEFAULTS
 };
@@ -222,7 +223,7 @@ fn fence_or_new(tx: &mut Transaction<'_>, key: &[u8]) -> u64 {
 /// Whether a string may be a lock: it was written because it was absent, or expires. Any other one only holds
 /// what the client takes for a token, and would be gone after a time.
 fn may_be_lock(tx: &Transaction<'_>, key: &[u8]) -> bool {
-    tx.fence_of(key).is_some() || tx.is_lock(key) || tx.peek_expiry(key).flatten().is_some()
+    tx.is_lock(key) || tx.peek_expiry(key).flatten().is_some() || tx.fence_of(key).is_some()
 }
 
 const LOCK_RELEASE: Command = Command {
@@ -246,6 +247,35 @@ const LOCK_RELEASE: Command = Command {
 
 fn release(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     delete_if(tx, request.at(2), Condition::Equal(token(request)?), reply)
+}
+
+const LOCK_BREAK: Command = Command {
+    name: "lock|break",
+    flags: Flags::ADMIN,
+    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RM.and(KeyFlags::DELETE))],
+    summary: "Deletes a lock whatever its token is, which grants it to the next in line.",
+    since: "1.0.0",
+    complexity: "O(1)",
+    cost: costs::BRIEF,
+    arguments: &[Argument::KEY],
+    example: &[
+        ("SET mylock token-1 NX PX 30000", "OK"),
+        ("LOCK BREAK mylock", "(integer) 1"),
+        ("LOCK BREAK mylock", "(integer) 0"),
+    ],
+    run: Run::Write(break_open),
+    ..STRING
+};
+
+fn break_open(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let key = request.at(2);
+    // Locks of other libraries are hashes.
+    let is_lock = tx.is_lock(key) || tx.peek::<Text>(key)?.is_some() && may_be_lock(tx, key);
+    if is_lock {
+        tx.break_lock(key);
+        tx.event(EventClass::GENERIC, "del", key);
+    }
+    Ok(reply.bool(is_lock))
 }
 
 const LOCK_FENCE: Command = Command {

@@ -317,6 +317,15 @@ impl Transaction<'_> {
         self.remove_taken(key, removed)
     }
 
+    /// Deletes a lock for a caller that need not be its holder. It is there.
+    pub fn break_lock(&mut self, key: &[u8]) {
+        let Some(removed) = self.take(key) else { return };
+        if removed.is_lock {
+            self.report_lock(key, LockChange::Broken);
+        }
+        self.follow_removal(key, removed);
+    }
+
     /// Deletes a key in whose place a command would have written its result, if that were not empty; returns
     /// whether it was there. As in Redis, this is a deletion even of a key that has expired.
     pub fn remove_for_nothing(&mut self, key: &[u8]) -> bool {

@@ -27,6 +27,7 @@ on_both! {
     a_free_lock_is_granted_at_once_though_a_front_end_has_died_whose_clients_waited
     a_client_that_comes_again_finds_its_lock_at_each_front_end
     a_client_that_comes_again_takes_over_the_place_of_its_attempt_before
+    a_lock_that_is_broken_at_one_front_end_is_granted_at_the_other
     a_lock_of_set_nx_has_a_number_too
     numbers_outlive_front_ends_and_failures_of_the_store
     paused_holders_lose_nothing
@@ -385,6 +386,29 @@ fn a_client_that_comes_again_takes_over_the_place_of_its_attempt_before(kind: Ki
     holder.line("LOCK FENCE l c").is(granted);
     holder.line("LOCK RELEASE l c").is(1);
     elsewhere.reply().integer();
+}
+
+fn a_lock_that_is_broken_at_one_front_end_is_granted_at_the_other(kind: Kind) {
+    let Some((_cluster, one, other)) = pair(kind, "lock-break") else { return };
+    let mut holder = one.client();
+    let number = acquire(&mut holder, "l", "h");
+    let mut next = wait(&other, "a", 60_000);
+    one.client().line("LOCK BREAK l").is(1);
+    assert!(next.reply().integer() > number);
+    holder.line("LOCK EXTEND l h PX 60000").is_nil();
+    let mut admin = other.client();
+    for taken in ["SETNX m a", "SET m a PX 60000"] {
+        holder.line(taken).ignored();
+        admin.line("LOCK BREAK m").is(1);
+        admin.line("LOCK BREAK m").is(0);
+    }
+    holder.line("SET m a").is_ok();
+    admin.line("LOCK BREAK m").is(0);
+    admin.line("MULTI").is_ok();
+    admin.line("LOCK BREAK l").is_simple("QUEUED");
+    admin.line("LOCK ACQUIRE l b PX 60000").is_simple("QUEUED");
+    let replies = admin.line("EXEC").items();
+    assert!(matches!(replies[..], [Reply::Integer(1), Reply::Integer(next)] if next > number), "{replies:?}");
 }
 
 /// In a store each lock has a number, for which its key has been absent: with it LOCK serves those that other

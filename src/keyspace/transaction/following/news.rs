@@ -130,6 +130,8 @@ pub enum LockChange {
     },
     /// It was deleted.
     Freed,
+    /// It was deleted by a client that need not hold it, and has said so.
+    Broken,
     /// It was evicted, since memory was short.
     Evicted,
     /// A client looked for it after it was deleted or had expired.

@@ -371,6 +371,8 @@ fn bytes(key: usize, asked: Request, wrapped: u32) -> (Vec<u8>, usize) {
             return (request(["EVAL", COMPARE, "1", &key, &token.to_string()]), 1);
         }
         Request::Get => format!("GET {key}"),
+        // Each key is a lock.
+        Request::Del if wrapped.is_multiple_of(2) => format!("LOCK BREAK {key}"),
         Request::Del => format!("DEL {key}"),
     };
     let line = words(&line);
