@@ -18,7 +18,7 @@ use crate::clients::Who;
 use crate::events::EventClass;
 use crate::glob::Pattern;
 use crate::keyspace::{Effect, LockChange, LockNews, Transaction};
-use crate::lens::{Cause, Lens, Script};
+use crate::lens::{Cause, Lens, Script, Writer};
 use crate::pubsub::{ChannelKind, KINDS};
 use crate::remote::news::{Ears, News};
 use crate::resp::{OwnedRequest, Request};
@@ -69,13 +69,14 @@ impl Instance {
         &self,
         effects: &mut Vec<Effect>,
         tx: &mut Transaction<'_>,
-        is_in_store: bool,
+        session: &Session,
         command: &str,
         script: Option<Request<'_>>,
     ) {
         let now_ms = || self.clock.now_ms();
+        let is_in_store = session.keys_in_store.is_some();
         effects.retain(|effect| match effect {
-            Effect::Lock(news) => self.is_lock_news(news, tx, is_in_store, command, script),
+            Effect::Lock(news) => self.is_lock_news(news, tx, session, command, script),
             // What is in a store is followed there.
             Effect::LocksFlushed { .. } | Effect::LocksSwapped { .. } if is_in_store => false,
             Effect::LocksFlushed { database } => {
@@ -98,15 +99,19 @@ impl Instance {
         &self,
         news: &LockNews,
         tx: &mut Transaction<'_>,
-        is_in_store: bool,
+        session: &Session,
         command: &str,
         script: Option<Request<'_>>,
     ) -> bool {
-        let script_id = || Script::of(script?, |_| None);
+        let is_in_store = session.keys_in_store.is_some();
+        let which = || Script::of(script?, |_| None);
+        let is_queued = session.queue.as_ref().is_some_and(|queue| queue.running.is_some());
+        let is_watching = is_queued && session.watching.has(news.database, &news.key);
+        let writer = Writer { client: session.client.id, is_watching, command };
         let is_remade = matches!(news.change, LockChange::Remade { .. });
         let is_ignored = news.change.is_taken() && self.ignores_lock(&news.key);
         let is_none =
-            is_ignored || is_remade && is_in_store || self.lens.is_no_lock(news, command, script, script_id);
+            is_ignored || is_remade && is_in_store || self.lens.is_no_lock(news, writer, script, which);
         let current = tx.database();
         tx.select(news.database);
         if is_none {
@@ -222,10 +227,11 @@ impl Instance {
     pub fn follow_collected(&self, session: &mut Session, request: Request<'_>) {
         let items = session.outbox().take_locks();
         let place = |lock: &LockItem| (lock.queued, lock.news.database, lock.news.hash);
-        let taken: HashSet<_> = items
+        let is_settling = |change: LockChange| change.is_taken() || change == LockChange::Freed;
+        let settled: HashSet<_> = items
             .iter()
             .filter_map(|item| match item {
-                Item::Lock(lock) if lock.is_script && lock.news.change.is_taken() => Some(place(lock)),
+                Item::Lock(lock) if lock.is_script && is_settling(lock.news.change) => Some(place(lock)),
                 _ => None,
             })
             .collect();
@@ -233,7 +239,7 @@ impl Instance {
         let mut last = None;
         for item in items {
             let Item::Lock(lock) = item else { return self.lens.forget_all() };
-            let takes_it_next = taken.contains(&place(&lock));
+            let settles_it = settled.contains(&place(&lock));
             let LockItem { news, who, command, queued, is_script } = *lock;
             let asked = session.queue.as_ref().zip(queued);
             let asked = asked.and_then(|(queue, index)| queue.commands.get(index)?.request.request());
@@ -249,7 +255,7 @@ impl Instance {
             let script = script.flatten();
             let is_watched = queued.is_some() && session.watching.has(news.database, &news.key);
             let alone = self.cause_of(who, command, request);
-            let cause = Cause { script, is_grouped: true, is_watched, takes_it_next, ..alone };
+            let cause = Cause { script, is_grouped: true, is_watched, settles_it, ..alone };
             self.follow_lock(&news, &cause, session);
         }
     }

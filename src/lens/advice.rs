@@ -73,6 +73,10 @@ const WRITE: &str = concat!(
 );
 const ELSEWHERE: &str = "nothing, if another process is meant to end what this one begins: see \
      lock-lens-ignore. Otherwise pass the token on, and let the other process compare it";
+const KEEP: &str = "keep the token with which the lock was taken, and release by it; a new one belongs to \
+     the next attempt to take the lock";
+const UNIQUE: &str = "a new random token (a UUID) for each attempt to take the lock";
+const APART: &str = "keys of their own for the lock and for the data, such as lock:user:9 beside user:9";
 const LOST: &str = "FLUSHDB for a database without locks, and for memory noeviction, or volatile-ttl \
      with locks that last longer than caches; and a lock that must not be lost belongs into a store \
      (PostgreSQL or etcd)";
@@ -108,6 +112,9 @@ fn instead(rule: Rule, kind: LockKind, compares: bool) -> &'static str {
         ),
         (Rule::LostWhileHeld, _) => LOST,
         (Rule::ReleasedElsewhere, _) => ELSEWHERE,
+        (Rule::ReleasedByStranger, _) => KEEP,
+        (Rule::TokenNotUnique, _) => UNIQUE,
+        (Rule::OverwrittenByHolder, _) => APART,
     }
 }
 

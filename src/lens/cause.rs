@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use memchr::memmem;
 
-use super::script::{Script, text_of_script, tokens_of_script};
+use super::script::{Script, is_script, text_of_script, tokens_of_script};
 use crate::clients::Who;
 use crate::digest::{self, digest};
+use crate::keyspace::Token;
 use crate::resp::Request;
 
 /// The command that changed a lock, and its client.
@@ -24,8 +25,8 @@ pub struct Cause<'a> {
     pub is_grouped: bool,
     /// Whether it is one of EXEC, and the client watched the key.
     pub is_watched: bool,
-    /// Whether the same script takes the lock later on: what it finds before is no failure.
-    pub takes_it_next: bool,
+    /// Whether the same script takes or frees the lock, too: what it finds before is no failure.
+    pub settles_it: bool,
     /// Whether there is a list of all locks, which has the key.
     pub is_listed: bool,
 }
@@ -40,7 +41,7 @@ impl<'a> Cause<'a> {
             script: None,
             is_grouped: false,
             is_watched: false,
-            takes_it_next: false,
+            settles_it: false,
             is_listed: false,
         }
     }
@@ -50,19 +51,37 @@ impl<'a> Cause<'a> {
         shows(self.request, token)
     }
 
-    /// Whether the client has sent a script that knows a lock's value: as a part of an argument or of the
-    /// script's text, or by an argument that is a part of the value.
+    /// Whether the client has sent a script that knows a lock's value.
     pub(super) fn shows_part(&self, value: &[u8]) -> bool {
-        /// Bytes that are searched.
-        const SEARCHED_MAX: usize = 256 << 10;
-        let arguments = tokens_of_script(self.request).into_iter().flatten();
-        let mut left = SEARCHED_MAX;
-        let mut sent = arguments.chain(text_of_script(self.request)).take_while(|argument| {
-            let is_near = argument.len() <= left;
-            left = left.saturating_sub(argument.len());
-            is_near
-        });
-        sent.any(|argument| has_part(argument, value) || has_part(value, argument))
+        shows_part(self.request, value)
+    }
+
+    /// The digests of what the client has sent that may be a token, as far as it is looked at.
+    pub(super) fn shown(&self) -> impl Iterator<Item = u64> {
+        /// A client asks for a few locks at once, with a token and options.
+        const SHOWN_MAX: usize = 8;
+        let tokens = tokens_of_script(self.request).into_iter().flatten();
+        let first = if is_script(self.request) { self.request.len() } else { 2.min(self.request.len()) };
+        let short = tokens.chain(self.request.from(first)).filter(|token| token.len() <= TOKEN_BYTES_MAX);
+        short.take(SHOWN_MAX).map(digest)
+    }
+
+    /// The digests of the tokens that the client compares the lock's value with, in order to delete the lock.
+    /// A script may have other arguments, too: only those as long as the token may be meant.
+    pub(super) fn releases_by(&self, token: Token) -> Vec<u64> {
+        const RELEASING: &[&str] = &["delifeq", "delex", "lock|release"];
+        match self.script {
+            Some(script) if script.deletes && token.is_long => {
+                let arguments = tokens_of_script(self.request).into_iter().flatten();
+                let alike = |argument: &&[u8]| argument.len() == token.bytes;
+                arguments.filter(alike).map(digest).collect()
+            }
+            None if RELEASING.contains(&self.command) && self.compares() => {
+                let last = self.request.at(self.request.len() - 1);
+                digest::parse(last).into_iter().chain([digest(last)]).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Whether a script called the command.
@@ -73,6 +92,11 @@ impl<'a> Cause<'a> {
     /// The script that called the command, by its number.
     pub(super) fn script_id(&self) -> Option<u64> {
         self.script.map(|script| script.id)
+    }
+
+    /// Whether it ends a lock or changes its end.
+    pub(super) fn acts(&self) -> bool {
+        self.deletes() || self.extends()
     }
 
     /// Whether it deletes a lock, by itself or by comparing.
@@ -104,6 +128,21 @@ impl<'a> Cause<'a> {
     pub(super) fn compares_token(&self) -> bool {
         self.compares() && (self.is_script() || self.command != "set" || sets_if_equal(self.request))
     }
+}
+
+/// Whether a script that a client has sent knows a lock's value: as a part of an argument or of its text,
+/// or by an argument that is a part of the value.
+pub(crate) fn shows_part(script: Request<'_>, value: &[u8]) -> bool {
+    /// Bytes that are searched.
+    const SEARCHED_MAX: usize = 256 << 10;
+    let arguments = tokens_of_script(script).into_iter().flatten();
+    let mut left = SEARCHED_MAX;
+    let mut sent = arguments.chain(text_of_script(script)).take_while(|argument| {
+        let is_near = argument.len() <= left;
+        left = left.saturating_sub(argument.len());
+        is_near
+    });
+    sent.any(|argument| has_part(argument, value) || has_part(value, argument))
 }
 
 /// Whether a SET compares before it writes.

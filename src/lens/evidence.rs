@@ -31,6 +31,11 @@ impl Evidence {
         }
     }
 
+    /// Whether there is more than that a token was compared.
+    pub(super) fn is_more_than_compared(self) -> bool {
+        self.is_wanted || self.is_named
+    }
+
     /// Notes whether the name of a key says that it is a lock, or the command that took it. `is_listed` says
     /// that there is a list of all locks.
     pub(super) fn note_name(&mut self, key: &[u8], command: &str, is_listed: bool) {

@@ -8,6 +8,9 @@
 //! A client that shows a token means the holder that had it, on whatever connection. Without a token, the
 //! connection tells who it is.
 
+mod comeback;
+mod contenders;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -16,13 +19,14 @@ use super::cause::Cause;
 use super::evidence::Evidence;
 use super::rules::Rule;
 use super::tenure::{End, Ended, Tenure};
-use super::timeline::{GAVE_UP, GONE, OF_ANOTHER, READ, READ_IN_EXEC, REFUSED, Timeline, WAITS, What};
+use super::timeline::{GAVE_UP, GONE, OF_ANOTHER, READ, READ_IN_EXEC, Timeline, WAITS, What};
 use crate::clients::Who;
 use crate::keyspace::{LockChange, LockNews, Token};
+use contenders::KnownTokens;
+pub(crate) use contenders::Refused;
 
-/// Limits for each lock: former holders, and refused clients.
+/// Former holders that are kept of each lock.
 const PAST_MAX: usize = 4;
-const REFUSED_MAX: usize = 8;
 
 /// A key that acts as a lock.
 #[derive(Clone, Debug)]
@@ -49,19 +53,14 @@ pub struct Lock {
     sought_by: Option<u64>,
     /// What shows that it is a lock.
     evidence: Evidence,
-}
-
-/// A client that did not get a lock at once.
-#[derive(Clone, Debug)]
-pub struct Refused {
-    /// The client, as it was at its last attempt.
-    pub who: Arc<Who>,
-    /// How many attempts failed since the lock is followed. One that waits in line has not failed.
-    pub times: u64,
-    /// When the last attempt was, in milliseconds since 1970.
-    pub last_ms: u64,
-    /// When it was that the client sent a token of its own; 0 for never.
-    pub(super) own_ms: u64,
+    /// The tokens with which clients have taken it, or tried to.
+    known: KnownTokens,
+    /// Whether a script takes it without asking, as one that takes the job that it is for.
+    is_taken_unasked: bool,
+    /// Whether clients look at it that have not held it, as at an entry of a cache.
+    is_read_by_others: bool,
+    /// Whether it is known that holders share a token.
+    told_shared: bool,
 }
 
 /// A kind of misuse, the clients that were involved, and what to do instead.
@@ -92,8 +91,12 @@ impl Lock {
             woken: 0,
             sought_by: None,
             evidence: Evidence::default(),
+            known: KnownTokens::default(),
+            is_taken_unasked: false,
+            is_read_by_others: false,
+            told_shared: false,
         };
-        lock.timeline.add(cause, What::Start("took it"), news.at_ms);
+        lock.begin(news, cause, "took it");
         lock
     }
 
@@ -196,6 +199,19 @@ impl Lock {
         true
     }
 
+    /// Notes the beginning of a tenure.
+    fn begin(&mut self, news: &LockNews, cause: &Cause<'_>, what: &'static str) {
+        self.known.add(self.tenure.token.digest);
+        let is_renewed = matches!(news.change, LockChange::Renewed { .. });
+        if is_renewed {
+            self.is_taken_unasked = true;
+            self.evidence.is_compared = true;
+            self.tenure.note_renewal(cause, news.at_ms);
+        }
+        let what = if is_renewed { "renewed it" } else { what };
+        self.timeline.add(cause, What::Start(what), news.at_ms);
+    }
+
     /// Another client holds it from now on.
     pub(super) fn pass_to(&mut self, news: &LockNews, cause: &Cause<'_>, next: Tenure, end: End) {
         if self.is_held() {
@@ -214,7 +230,19 @@ impl Lock {
             End::Overwritten => "overwrote it",
             _ => "took it",
         };
-        self.timeline.add(cause, What::Start(what), news.at_ms);
+        self.begin(news, cause, what);
+    }
+
+    /// Whether a key that a script writes after its end is this lock once more: it has the token of a former
+    /// holder, or is one that scripts take without asking, and the client has sent what it writes.
+    pub(super) fn is_remade(&self, token: Token, is_shown: impl Fn() -> bool) -> bool {
+        self.had(token) || self.is_taken_unasked && is_shown()
+    }
+
+    /// Whether a number in its place is a count: another one that a client writes who knows the one before,
+    /// or, if nothing shows that the key is a lock, that another client writes.
+    pub(super) fn is_count(&self, by: u64, is_watched: bool) -> bool {
+        is_watched || self.tenure.holder.id != by && self.evidence().is_none()
     }
 
     /// Handles news of the lock, other than that it was taken. `next_fence` returns the number of the next
@@ -249,7 +277,7 @@ impl Lock {
             }
             LockChange::Refused => {
                 self.sought_by = cause.is_script().then_some(cause.who.id);
-                self.refuse(news, cause)
+                self.turn_away(news, cause)
             }
             LockChange::TakenAgain => {
                 (self.tenure.holder, self.tenure.has_left) = (Arc::clone(&cause.who), false);
@@ -261,7 +289,7 @@ impl Lock {
             LockChange::Sought | LockChange::Read if cause.is_script() => self.ask(news, cause, seeks),
             LockChange::Read => {
                 self.step(news, cause, if cause.is_grouped { READ_IN_EXEC } else { READ });
-                None
+                self.look_first(cause)
             }
             LockChange::Written { before, token, expires_at_ms } => {
                 self.rewrite(news, cause, before, token, expires_at_ms, next_fence())
@@ -278,9 +306,10 @@ impl Lock {
                 None
             }
             // It was gone before the script took it, so nothing is wrong.
-            LockChange::Missed if cause.takes_it_next => None,
+            LockChange::Missed if cause.settles_it => None,
             LockChange::Missed | LockChange::Unmet => {
                 self.step(news, cause, if self.is_held() { OF_ANOTHER } else { GONE });
+                self.is_read_by_others |= !cause.is_script() && !cause.acts();
                 self.came_back(news, cause)
             }
             _ => None,
@@ -312,7 +341,7 @@ impl Lock {
         if has_asked && news.change == LockChange::Read {
             return None;
         }
-        let wrong = self.refuse(news, cause);
+        let wrong = self.turn_away(news, cause);
         self.sought_by = (news.change == LockChange::Sought).then_some(cause.who.id);
         wrong
     }
@@ -333,6 +362,9 @@ impl Lock {
         self.step(news, cause, What::Deed(what));
         let before_ms = std::mem::replace(&mut self.tenure.expires_at_ms, expires_at_ms);
         if self.knows_value(news, cause) {
+            if expires_at_ms.is_some() && (before_ms.is_some() || self.tenure.was_dated) {
+                self.tenure.note_renewal(cause, news.at_ms);
+            }
             let is_one_step = cause.is_grouped && self.tenure.was_grouped;
             let is_holder = self.tenure.holder.id == cause.who.id;
             let is_late = is_holder && before_ms.is_none() && expires_at_ms.is_some() && !is_one_step;
@@ -366,14 +398,24 @@ impl Lock {
         let has_lost = self.tenure.is_stamped() && next.is_stamped();
         let has_lost = has_lost && !self.tenure.stamp_has_passed(news.at_ms);
         if is_own || has_lost {
+            let is_new = token.digest != before.digest;
+            self.known.add(token.digest);
+            if is_new && is_holder && !cause.shows(before.digest) {
+                self.tenure.covered.get_or_insert(before.digest);
+            }
+            if is_own && !is_new && expires_at_ms.is_some() {
+                self.tenure.note_renewal(cause, news.at_ms);
+            }
             self.tenure.token = next.token;
             self.tenure.expires_at_ms = expires_at_ms;
             let what = if is_own { "wrote it anew" } else { "lost, and replaced its time stamp" };
             self.step(news, cause, What::Deed(what));
             return self.wrong(!is_own, Rule::TakeoverOverwritten, cause);
         }
-        // A client that gets the old value knows from whom it takes the lock over.
-        if cause.command == "getset" || self.tenure.stamp_has_passed(news.at_ms) {
+        // A client that gets the old value knows from whom it takes the lock over; so does one that has read
+        // it while it watches the key.
+        let knows_it = cause.command == "getset" || cause.is_watched && self.has_read(cause.who.id);
+        if knows_it || self.tenure.stamp_has_passed(news.at_ms) {
             self.pass_to(news, cause, next, End::TakenOver);
             return None;
         }
@@ -401,6 +443,7 @@ impl Lock {
             self.woken += 1;
         }
         if self.knows_value(news, cause) {
+            self.tenure.was_compared = cause.compares_token() && cause.shows(self.tenure.token.digest);
             self.end(End::Released, news.at_ms, Some(cause));
             self.step(news, cause, What::Deed("released it"));
             return None;
@@ -445,62 +488,6 @@ impl Lock {
     /// Whether a client has read the value that the lock has now.
     fn has_read(&self, client: u64) -> bool {
         self.timeline.has(client, READ, self.tenure.since_ms)
-    }
-
-    /// Whether this client has tried to take the lock from its present holder.
-    fn has_refused(&self, client: u64) -> bool {
-        let since_ms = self.tenure.since_ms;
-        self.refused_by.iter().any(|refused| refused.who.id == client && refused.last_ms >= since_ms)
-    }
-
-    /// Whether a client has tried to take the lock from its present holder.
-    fn is_contended(&self) -> bool {
-        self.refused_by.iter().any(|refused| refused.last_ms >= self.tenure.since_ms)
-    }
-
-    /// Checks whether the client held the lock before and no longer does.
-    fn came_back(&mut self, news: &LockNews, cause: &Cause<'_>) -> Option<Wrong> {
-        if self.is_held() && cause.shows(self.tenure.token.digest) || self.is_taken_by(cause.script_id()) {
-            return None;
-        }
-        let acts = cause.deletes() || cause.extends();
-        if self.is_hash() && !acts && !cause.looks() || cause.script.is_some_and(|script| !script.acts) {
-            return None;
-        }
-        // Threads with different tokens may share a connection, so a token tells more than a connection.
-        let means = |tenure: &&mut Tenure| tenure.ended.is_some() && tenure.is_meant_by(cause);
-        let shown = std::iter::once(&mut self.tenure).chain(&mut self.past).find(means).is_some();
-        let is_present_holder = self.is_held() && self.tenure.holder.id == cause.who.id;
-        if !shown && (!acts || is_present_holder || cause.compares()) {
-            return None;
-        }
-        let is_him = |tenure: &&mut Tenure| {
-            let is_him = if shown { tenure.is_meant_by(cause) } else { tenure.holder.id == cause.who.id };
-            tenure.ended.is_some() && is_him
-        };
-        let (is_hash, last_fence) = (self.is_hash(), self.tenure.fence);
-        let tenure = std::iter::once(&mut self.tenure).chain(&mut self.past).find(is_him)?;
-        let ended = tenure.ended?;
-        let rule = match ended.how {
-            End::Expired => Rule::ExpiredWhileHeld,
-            End::Flushed | End::Evicted => Rule::LostWhileHeld,
-            // A renewal may come just behind the release. It is another script. Once another client has had
-            // the lock, a client with one token for all its locks may mean another attempt than the one it
-            // had.
-            End::Released if ended.at_ms <= news.at_ms && tenure.fence == last_fence => {
-                let is_again = match cause.script_id() {
-                    None => cause.deletes(),
-                    script => script == ended.script && !is_hash,
-                };
-                let is_same = ended.by == cause.who.id || shown && tenure.token.is_long;
-                (is_again && is_same).then_some(Rule::ReleasedTwice)?
-            }
-            _ => return None,
-        };
-        if !tenure.tell_once(rule) {
-            return None;
-        }
-        Some(self.describe(rule, cause))
     }
 
     /// A finding about the present holder, if `is_wrong` holds and no finding of this rule came before.
@@ -558,39 +545,6 @@ impl Lock {
             clients.push(Arc::clone(&self.tenure.holder));
         }
         clients
-    }
-
-    /// An attempt to take it failed.
-    fn refuse(&mut self, news: &LockNews, cause: &Cause<'_>) -> Option<Wrong> {
-        self.contend(news, cause, REFUSED)
-    }
-
-    /// A client wants it that another has. If no client can take it any more, that is worth a line in the
-    /// log.
-    fn contend(&mut self, news: &LockNews, cause: &Cause<'_>, what: What) -> Option<Wrong> {
-        let was_quiet = self.is_quiet(Rule::NoExpiry);
-        let failed = u64::from(what != WAITS);
-        self.refused += failed;
-        let at = self.refused_by.iter().position(|refused| refused.who.id == cause.who.id);
-        let mut refused = match at {
-            Some(at) => self.refused_by.remove(at),
-            None => Refused { who: Arc::clone(&cause.who), times: 0, last_ms: 0, own_ms: 0 },
-        };
-        refused.times += failed;
-        refused.last_ms = news.at_ms;
-        // What all clients write is no token.
-        if !cause.shows(self.tenure.token.digest) {
-            let before_ms = std::mem::replace(&mut refused.own_ms, news.at_ms);
-            self.evidence.note_asked(before_ms, news.at_ms, self.tenure.since_ms);
-        }
-        if self.refused_by.len() == REFUSED_MAX {
-            self.refused_by.remove(0);
-        }
-        self.refused_by.push(refused);
-        self.step(news, cause, what);
-        let is_stuck = self.is_held() && self.tenure.has_left && self.tenure.is_for_ever();
-        let is_worth_a_line = is_stuck && was_quiet && !self.is_quiet(Rule::NoExpiry);
-        is_worth_a_line.then(|| Wrong { is_known: true, ..self.describe(Rule::NoExpiry, cause) })
     }
 
     fn step(&mut self, news: &LockNews, cause: &Cause<'_>, what: What) {

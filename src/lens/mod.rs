@@ -28,7 +28,8 @@ use crate::clock;
 use crate::keyspace::fencing::Fencing;
 use crate::keyspace::{LockChange, LockNews, Token};
 use crate::resp::Request;
-pub(crate) use cause::{Cause, rewrites, shows};
+pub(crate) use cause::Cause;
+use cause::{rewrites, shows, shows_part};
 pub(crate) use findings::Finding;
 use findings::{Findings, Volume};
 use lock::Wrong;
@@ -65,6 +66,17 @@ struct Segment {
     locks: Vec<Lock>,
     /// Where to look first for one to forget.
     hand: usize,
+}
+
+/// A command that writes a lock, and its client.
+#[derive(Clone, Copy, Debug)]
+pub struct Writer<'a> {
+    /// The number of the client.
+    pub client: u64,
+    /// Whether the command is one of EXEC, and the client watched the key.
+    pub is_watching: bool,
+    /// The command's name.
+    pub command: &'a str,
 }
 
 /// A lock that counts as held.
@@ -152,12 +164,12 @@ impl Lens {
             LockChange::Taken { token, expires_at_ms } => Some((token, expires_at_ms, cause.command)),
             LockChange::TakenInSteps { token, expires_at_ms, by } => Some((token, Some(expires_at_ms), by)),
             LockChange::TakenAsHash { token, expires_at_ms, by } => Some((token, expires_at_ms, by)),
+            LockChange::Renewed { token, expires_at_ms } => Some((token, Some(expires_at_ms), cause.command)),
             _ => None,
         };
         if let Some((token, expires_at_ms, command)) = taken {
             let cause = Cause { command, ..cause.clone() };
-            self.take(segment, found, news, &cause, token, expires_at_ms);
-            return None;
+            return self.take(segment, found, news, &cause, token, expires_at_ms);
         }
         let at = found?;
         if news.change == LockChange::Changed {
@@ -182,28 +194,52 @@ impl Lens {
     }
 
     /// Whether a key is no lock after all, by the command that changed it. Then the caller removes its mark
-    /// and [forgets](Self::forget) it. `script` is the request that runs the script that called the command.
+    /// and [forgets](Self::forget) it. `request` is the request that runs the script that called the command,
+    /// and `script` returns which one that is.
     pub fn is_no_lock(
         &self,
         news: &LockNews,
-        command: &str,
-        script: Option<Request<'_>>,
-        script_id: impl FnOnce() -> Option<Script>,
+        writer: Writer<'_>,
+        request: Option<Request<'_>>,
+        script: impl FnOnce() -> Option<Script>,
     ) -> bool {
+        let shows_value = |request: Request<'_>, token: Token| {
+            shows(request, token.digest)
+                || news.value.as_ref().is_some_and(|value| shows_part(request, value))
+        };
         match news.change {
+            // What a script writes to come back after a while is a time.
+            LockChange::Taken { token, expires_at_ms: Some(_) } | LockChange::TakenInSteps { token, .. }
+                if request.is_some() && token.stamp_ms.is_some() =>
+            {
+                !names::speaks_of_lock(&news.key)
+            }
             // A script that takes a lock gets the token from its client. A field of its own is a counter.
             LockChange::TakenInSteps { token, .. } if token.is_small_number => true,
             LockChange::TakenInSteps { token, .. } | LockChange::TakenAsHash { token, .. } => {
-                script.is_some_and(|script| !shows(script, token.digest))
+                request.is_some_and(|request| !shows(request, token.digest))
             }
-            LockChange::Written { .. } if !rewrites(command) => true,
+            // The script has compared it if the client has sent it. What is no word is rather a session.
+            LockChange::Renewed { token, .. } => {
+                !token.is_word || !request.is_some_and(|request| shows_value(request, token))
+            }
+            LockChange::Written { .. } if !rewrites(writer.command) => true,
+            LockChange::Written { before, token, .. }
+                if before.is_small_number && token.is_small_number && before.digest != token.digest =>
+            {
+                let is_count = |lock: &Lock| lock.is_count(writer.client, writer.is_watching);
+                self.with(news, is_count).unwrap_or(false)
+            }
             // A script that takes a lock never writes over the token of another.
-            LockChange::Written { before, token, .. } => script.is_some_and(|request| {
+            LockChange::Written { before, token, .. } => request.is_some_and(|request| {
                 let is_own = before.digest == token.digest || shows(request, before.digest);
-                let script = script_id().map(|script| script.id);
+                let script = script().map(|script| script.id);
                 !is_own && self.with(news, |lock| lock.is_taken_by(script)).unwrap_or(false)
             }),
-            LockChange::Remade { token, .. } => !self.with(news, |lock| lock.had(token)).unwrap_or(false),
+            LockChange::Remade { token, .. } => {
+                let is_shown = || request.is_some_and(|request| shows_value(request, token));
+                !self.with(news, |lock| lock.is_remade(token, is_shown)).unwrap_or(false)
+            }
             _ => false,
         }
     }
@@ -267,21 +303,24 @@ impl Lens {
         cause: &Cause<'_>,
         token: Token,
         expires_at_ms: Option<u64>,
-    ) {
+    ) -> Option<(Finding, Option<Volume>)> {
         self.counters.taken.fetch_add(1, Ordering::Relaxed);
         let fence = news.fence.unwrap_or_else(|| self.next_fence());
         let next = Tenure::new(news, cause, fence, token, expires_at_ms);
         match found {
             Some(at) => {
                 let lock = &mut segment.locks[at];
+                let wrong = lock.judge_next(news, cause, &next);
                 lock.pass_to(news, cause, next, End::Unseen);
                 lock.note_name(cause.is_listed);
                 segment.worths[at] = lock.worth(news.at_ms);
+                wrong.map(|wrong| lock_finding(lock, wrong, news.at_ms))
             }
             None => {
                 let mut lock = Lock::new(news, cause, next);
                 lock.note_name(cause.is_listed);
                 segment.add(lock, news.at_ms);
+                None
             }
         }
     }

@@ -26,11 +26,17 @@ pub enum Rule {
     LostWhileHeld,
     /// A client deleted a lock whose holder had disconnected, and which no client had tried to take.
     ReleasedElsewhere,
+    /// A release compared a token that no client is known to have taken the lock with, or tried to.
+    ReleasedByStranger,
+    /// Two connections have taken the lock with the same token.
+    TokenNotUnique,
+    /// A holder wrote something else over its token, and came back with the token.
+    OverwrittenByHolder,
 }
 
 impl Rule {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Rule; 10] = [
+    pub const ALL: [Rule; 13] = [
         Rule::NoExpiry,
         Rule::ExpirySetSeparately,
         Rule::DeletedByAnother,
@@ -41,6 +47,9 @@ impl Rule {
         Rule::ExtendedByAnother,
         Rule::LostWhileHeld,
         Rule::ReleasedElsewhere,
+        Rule::ReleasedByStranger,
+        Rule::TokenNotUnique,
+        Rule::OverwrittenByHolder,
     ];
 
     /// Its name in LOCKS LOG, LOCKS STATS, INFO and metrics.
@@ -56,6 +65,9 @@ impl Rule {
             Rule::ExtendedByAnother => "extended-by-another",
             Rule::LostWhileHeld => "lost-while-held",
             Rule::ReleasedElsewhere => "released-elsewhere",
+            Rule::ReleasedByStranger => "released-by-stranger",
+            Rule::TokenNotUnique => "token-not-unique",
+            Rule::OverwrittenByHolder => "overwritten-by-holder",
         }
     }
 
@@ -105,6 +117,19 @@ impl Rule {
             Rule::ReleasedElsewhere => {
                 "If this is a lock, a client that did not take it has released it after its holder had \
                  disconnected. Some frameworks mean it: one process takes the lock, and another releases it."
+            }
+            Rule::ReleasedByStranger => {
+                "If this is a lock, a client has tried to release it by a token with which no client has \
+                 taken it, or tried to: the lock stays until it expires. A token may have been made \
+                 anew for the release."
+            }
+            Rule::TokenNotUnique => {
+                "If this is a lock, two connections have taken it with the same token: the comparison of a \
+                 release does not keep one from releasing the lock of the other."
+            }
+            Rule::OverwrittenByHolder => {
+                "If this is a lock, its holder has written something else under its key: the token has gone, \
+                 so that the release does nothing, and the expiry may have gone with it."
             }
         }
     }

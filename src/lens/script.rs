@@ -17,6 +17,8 @@ pub struct Script {
     pub(super) id: u64,
     /// Whether it may write.
     pub(super) acts: bool,
+    /// Whether it is known to read a string and to delete a key.
+    pub(super) deletes: bool,
 }
 
 /// Arguments of a script that are looked at.
@@ -27,16 +29,18 @@ impl Script {
     pub fn of(request: Request<'_>, text: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Option<Script> {
         let named = request.get(1)?;
         Some(match Runs::of(request)? {
-            Runs::Text => Script { id: id_of_text(named), acts: acts(named) },
-            Runs::Digest => {
-                let text = text(named);
-                // Without its text the script may do anything.
-                let acts = text.as_deref().is_none_or(acts);
-                Script { id: digest(&named.to_ascii_lowercase()), acts }
-            }
+            Runs::Text => Script::of_text(id_of_text(named), Some(named)),
+            Runs::Digest => Script::of_text(digest(&named.to_ascii_lowercase()), text(named).as_deref()),
             // A function's text may be anywhere in its library.
-            Runs::Function => Script { id: digest(named), acts: true },
+            Runs::Function => Script::of_text(digest(named), None),
         })
+    }
+
+    /// Without its text a script may do anything, and is known to do nothing.
+    fn of_text(id: u64, text: Option<&[u8]>) -> Script {
+        let acts = text.is_none_or(|text| has_literal(text, ACTING));
+        let deletes = text.is_some_and(|text| has_literal(text, READING) && has_literal(text, DELETING));
+        Script { id, acts, deletes }
     }
 }
 
@@ -58,6 +62,11 @@ impl Runs {
             () => None,
         }
     }
+}
+
+/// Whether a request runs a script.
+pub(super) fn is_script(request: Request<'_>) -> bool {
+    Runs::of(request).is_some()
 }
 
 /// The text of a script, if the request runs one by its text.
@@ -82,35 +91,38 @@ fn id_of_text(text: &[u8]) -> u64 {
     digest(hex.as_bytes())
 }
 
-/// Whether a script has the name of a command that writes, in quotes.
-fn acts(text: &[u8]) -> bool {
-    const ACTING: &[&[u8]] = &[
-        b"del",
-        b"unlink",
-        b"getdel",
-        b"delex",
-        b"delifeq",
-        b"set",
-        b"setex",
-        b"psetex",
-        b"getset",
-        b"mset",
-        b"expire",
-        b"pexpire",
-        b"expireat",
-        b"pexpireat",
-        b"persist",
-        b"getex",
-        b"hdel",
-        b"hset",
-        b"hincrby",
-        b"rename",
-    ];
+const ACTING: &[&[u8]] = &[
+    b"del",
+    b"unlink",
+    b"getdel",
+    b"delex",
+    b"delifeq",
+    b"set",
+    b"setex",
+    b"psetex",
+    b"getset",
+    b"mset",
+    b"expire",
+    b"pexpire",
+    b"expireat",
+    b"pexpireat",
+    b"persist",
+    b"getex",
+    b"hdel",
+    b"hset",
+    b"hincrby",
+    b"rename",
+];
+const READING: &[&[u8]] = &[b"get", b"mget", b"getrange", b"getex"];
+const DELETING: &[&[u8]] = &[b"del", b"unlink"];
+
+/// Whether a script has the name of one of these commands, in quotes.
+fn has_literal(text: &[u8], names: &[&[u8]]) -> bool {
     let quoted = |quote: u8| text.split(move |byte| *byte == quote).skip(1);
     [b'\'', b'"']
         .into_iter()
         .flat_map(quoted)
-        .any(|literal| ACTING.iter().any(|name| literal.eq_ignore_ascii_case(name)))
+        .any(|literal| names.iter().any(|name| literal.eq_ignore_ascii_case(name)))
 }
 
 #[cfg(test)]
@@ -127,7 +139,7 @@ mod tests {
             ("-- it doesn't set or del\nreturn redis.call('exists', KEYS[1])", false),
             ("", false),
         ] {
-            assert_eq!(acts(text.as_bytes()), expected, "{text}");
+            assert_eq!(Script::of_text(1, Some(text.as_bytes())).acts, expected, "{text}");
         }
     }
 

@@ -26,8 +26,16 @@ pub struct Tenure {
     pub entered: Option<Entered>,
     /// How it ended, if it has.
     pub ended: Option<Ended>,
+    /// How often its holder has renewed it, and when for the last time.
+    pub renewals: Renewals,
     /// The script that took it, if one did.
     pub(super) script: Option<u64>,
+    /// The token that its holder had before it wrote something else over it.
+    pub(super) covered: Option<u64>,
+    /// Whether its holder has looked at it, and has done nothing with it since.
+    pub(super) was_looked_at: bool,
+    /// Whether a request that compared the token has released it.
+    pub(super) was_compared: bool,
     /// Whether it had an expiry when it was taken.
     pub(super) was_dated: bool,
     pub(super) was_grouped: bool,
@@ -43,6 +51,17 @@ pub struct Entered {
     pub owner: Box<[u8]>,
     /// How often its holder has taken it without releasing it.
     pub depth: u64,
+}
+
+/// Renewals of a lock by its holder.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Renewals {
+    /// How many there were.
+    pub times: u64,
+    /// When the last one was, in milliseconds since 1970.
+    pub last_ms: Option<u64>,
+    /// The script of the last one, if a script did it.
+    script: Option<u64>,
 }
 
 /// How the time for which a client holds a lock ends.
@@ -116,6 +135,7 @@ impl Tenure {
         let is_expiry = |stamp_ms: &u64| expires_at_ms.is_none() && *stamp_ms >= news.at_ms + AHEAD_MS;
         token.stamp_ms = token.stamp_ms.filter(is_expiry);
         let is_hash = matches!(news.change, LockChange::TakenAsHash { .. });
+        let is_renewed = matches!(news.change, LockChange::Renewed { .. });
         let owner = news.name.clone().filter(|_| is_hash);
         Tenure {
             holder: Arc::clone(&cause.who),
@@ -126,7 +146,12 @@ impl Tenure {
             token,
             entered: owner.map(|owner| Entered { owner, depth: 1 }),
             ended: None,
-            script: cause.script_id(),
+            renewals: Renewals::default(),
+            // A script that renews does not take.
+            script: cause.script_id().filter(|_| !is_renewed),
+            covered: None,
+            was_looked_at: false,
+            was_compared: false,
             was_dated: expires_at_ms.is_some(),
             was_grouped: cause.is_grouped,
             has_left: false,
@@ -153,6 +178,29 @@ impl Tenure {
     /// so it is a holder's only if it comes from the holder's connection.
     pub(super) fn is_meant_by(&self, cause: &Cause<'_>) -> bool {
         (self.token.is_long || self.holder.id == cause.who.id) && cause.shows(self.token.digest)
+    }
+
+    /// Notes that the holder has renewed it.
+    pub(super) fn note_renewal(&mut self, cause: &Cause<'_>, at_ms: u64) {
+        let times = self.renewals.times + 1;
+        self.renewals = Renewals { times, last_ms: Some(at_ms), script: cause.script_id() };
+        self.was_looked_at = false;
+    }
+
+    /// Whether a script is the one that has renewed it for this holder, and not for one that has started
+    /// anew: its connection had gone, and it may have the same token.
+    pub(super) fn is_renewed_by(&self, cause: &Cause<'_>) -> bool {
+        let has_started_anew = self.has_left && self.holder.id != cause.who.id;
+        cause.is_script() && self.renewals.script == cause.script_id() && !has_started_anew
+    }
+
+    /// Whether it was lost before its holder was done, and by which rule that is wrong.
+    pub(super) fn lost_by(&self) -> Option<Rule> {
+        match self.ended?.how {
+            End::Expired => Some(Rule::ExpiredWhileHeld),
+            End::Flushed | End::Evicted => Some(Rule::LostWhileHeld),
+            _ => None,
+        }
     }
 
     /// Whether this is the first finding of a rule for the holder.

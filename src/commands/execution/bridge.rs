@@ -20,7 +20,7 @@ use super::run::run;
 use super::traces::{Measures, charge, error_bytes, is_thorough, show};
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{Registered, find, resolve};
-use crate::commands::facts::{Context, Result};
+use crate::commands::facts::{Context, Group, Result, Run};
 use crate::commands::unsupported;
 
 /// The server, as one script sees it.
@@ -179,6 +179,9 @@ impl<'a, 'k> Bridge<'a, 'k> {
         }
         let answered = reply
             .attempt_measured(|reply| run(command, instance, session, tx, request, reply, Some(*script)));
+        if matches!(command.run, Run::Read(_)) && command.group == Group::STRING {
+            tx.note_read();
+        }
         let (result, reply_bytes) = match answered {
             Ok((_, bytes)) => (Ok(()), bytes),
             Err((error, _)) => {

@@ -123,7 +123,7 @@ pub(crate) fn deliver_effects(
         tx.serve_blocked();
     }
     let mut effects = tx.take_effects();
-    instance.sift(&mut effects, tx, session.keys_in_store.is_some(), command.name, script);
+    instance.sift(&mut effects, tx, session, command.name, script);
     // What was done for clients that waited comes after what EXEC's own commands did.
     if !effects.is_empty() && (is_one_of_several || session.outbox.is_some()) {
         instance.collect(effects, session, command.name, script.is_some());

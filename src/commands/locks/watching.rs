@@ -297,6 +297,8 @@ fn describe_tenure(tx: &Transaction<'_>, tenure: &Tenure, now_ms: u64) -> Vec<(&
     fields.push(("depth", or_null(entered.map(|entered| entered.depth))));
     fields.push(("token-digest", tree::bulk(digest::to_text(tenure.token.digest))));
     fields.push(("fencing", tree::integer(tenure.fence as i64)));
+    fields.push(("renewals", tree::integer(tenure.renewals.times as i64)));
+    fields.push(("renewed-at", or_null(tenure.renewals.last_ms)));
     fields
 }
 

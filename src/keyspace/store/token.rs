@@ -12,20 +12,30 @@ pub struct Token {
     pub stamp_ms: Option<u64>,
     /// Whether the value is long enough that two clients hardly ever have the same one by chance.
     pub is_long: bool,
+    /// Whether it is a single word, as tokens are: no text, and no list of fields.
+    pub is_word: bool,
+    /// Its length in bytes.
+    pub bytes: usize,
     /// Whether the value is a small integer: what a script writes with an expiry is rather a count or a flag.
     pub is_small_number: bool,
 }
 
+/// From how many bytes on a value is long: fewer than UUIDs and other random tokens have, and more than
+/// `locked` and `worker-1`.
+pub(in crate::keyspace) const LONG_BYTES: usize = 16;
+
 impl Token {
     /// The token of a value.
     pub fn of(value: &[u8]) -> Token {
-        /// Below that of UUIDs and of other random tokens, and above that of `locked` and `worker-1`.
-        const LONG_BYTES: usize = 16;
         const SMALL_DIGITS: usize = 7;
+        const WORD_BYTES_MAX: usize = 128;
+        let is_of_word = |byte: &u8| byte.is_ascii_graphic() && !b"{}[]<>()\"',;".contains(byte);
         Token {
             digest: digest(value),
             stamp_ms: stamp_ms(value),
             is_long: value.len() >= LONG_BYTES,
+            is_word: value.len() <= WORD_BYTES_MAX && value.iter().all(is_of_word),
+            bytes: value.len(),
             is_small_number: value.len() <= SMALL_DIGITS && parse_integer(value).is_some(),
         }
     }

@@ -75,6 +75,8 @@ pub struct Transaction<'a> {
     pub(in crate::keyspace) made: Option<Made>,
     /// How the commands of the transaction belong together.
     pub(in crate::keyspace) grouping: Grouping,
+    /// Whether the script that runs has read a string.
+    pub(in crate::keyspace) has_read: bool,
     /// The effects, changes and garbage of the transaction. Declared after `held`, so it is dropped when the
     /// locks are free.
     pub(in crate::keyspace) left: RefCell<Left>,
@@ -254,6 +256,7 @@ impl Keyspace {
             may_hold_more: false,
             made: None,
             grouping: Grouping::Alone,
+            has_read: false,
             left: RefCell::default(),
         }
     }

@@ -47,6 +47,7 @@ impl Transaction<'_> {
     fn put_anew(&mut self, key: &[u8], value: &[u8], expires_at_ms: Option<u64>, stamp: u32) {
         let long = (value.len() >= LONG_TEXT_BYTES).then(|| self.long_text(value));
         let new = NewEntry { key, value, long, expires_at_ms, stamp };
+        let renews = self.may_renew(key, Some(value));
         let (keyspace, database) = (self.keyspace, self.database);
         let (spot, shard) = self.shard_mut(key);
         let rehash = |entry: &Entry| keyspace.hash(entry.key());
@@ -73,6 +74,9 @@ impl Transaction<'_> {
         }
         if (replaced.is_new || had_expired) && (was_lock || self.grouping != Grouping::Alone) {
             self.follow_new(key, value, was_lock);
+        }
+        if renews {
+            self.follow_renewed(key, expires_at_ms);
         }
     }
 
@@ -427,6 +431,7 @@ impl Transaction<'_> {
         let name = if expires_at_ms.is_some() { "expire" } else { "persist" };
         self.event(EventClass::GENERIC, name, key);
         self.follow_change(key, Extent::Expiry);
+        let renews = self.may_renew(key, None);
         let database = self.database;
         let (spot, shard) = self.shard_mut(key);
         shard.changes += 1;
@@ -435,6 +440,9 @@ impl Transaction<'_> {
         } else if self.made.is_some() || self.grouping != Grouping::Alone {
             self.follow_made(key, expires_at_ms);
             self.follow_dated(key, expires_at_ms);
+            if renews {
+                self.follow_renewed(key, expires_at_ms);
+            }
         }
     }
 

@@ -16,6 +16,9 @@
 //! Some clients wait at a list until a lock is released. A transaction that makes a list of one element with
 //! an expiry, and then deletes a lock, wakes the next holder by that list.
 //!
+//! Some scripts take a lock without asking, since they have taken the job that it is for. Such a key is a
+//! lock once a script renews it by the same value, or by another expiry, and its client has sent the value.
+//!
 //! An [`Allowance`] bounds the number of reports. It is filled up ten times a second. When the allowance for
 //! changes is used up, new keys get their mark without a report, and a marked key that changes loses its
 //! mark. When the allowance for looks is used up, looks are not reported, and refused attempts are only
@@ -26,11 +29,14 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use crate::excerpt::excerpt;
 use crate::keyspace::Keyspace;
 use crate::keyspace::store::entry::Entry;
-use crate::keyspace::store::token::Token;
+use crate::keyspace::store::token::{LONG_BYTES, Token};
 use crate::keyspace::transaction::Transaction;
 use crate::keyspace::transaction::following::news::{Effect, LockChange, LockNews};
 use crate::resp::number::parse_integer;
 use crate::values::{HASH_KIND, LIST_KIND, Value};
+
+/// A longer value is no token.
+const TOKEN_BYTES_MAX: usize = 1024;
 
 /// How many reports are allowed until the allowance is filled up again.
 #[derive(Debug, Default)]
@@ -231,9 +237,15 @@ impl Transaction<'_> {
     /// Says how the next commands belong together.
     pub fn group(&mut self, grouping: Grouping) {
         self.grouping = grouping;
+        self.has_read = false;
         if let Some(absences) = self.absences() {
             *absences = Absences::default();
         }
+    }
+
+    /// Notes that the script that runs has read a string: it may compare it.
+    pub fn note_read(&mut self) {
+        self.has_read = true;
     }
 
     /// How the commands that run belong together.
@@ -280,7 +292,8 @@ impl Transaction<'_> {
                     && was_lock
                     && !self.is_replay()
                 {
-                    self.report(key, LockChange::Remade { token: Token::of(value), expires_at_ms }, None);
+                    let change = LockChange::Remade { token: Token::of(value), expires_at_ms };
+                    self.report_with(key, change, None, self.entry(key));
                 }
             }
         }
@@ -314,6 +327,38 @@ impl Transaction<'_> {
         }
         if let Some(absences) = self.absences() {
             absences.remove(hash, database);
+        }
+    }
+
+    /// Whether a script that has read strings would renew a key to which it gives this value, or the one that
+    /// it has: a string without the mark of a lock, with a value as long as tokens are, and with an expiry.
+    #[inline(always)]
+    pub(in crate::keyspace) fn may_renew(&self, key: &[u8], value: Option<&[u8]>) -> bool {
+        self.has_read && self.would_renew(key, value)
+    }
+
+    #[cold]
+    fn would_renew(&self, key: &[u8], value: Option<&[u8]>) -> bool {
+        let Some(entry) = self.entry(key).filter(|entry| !entry.is_lock() && !self.is_replay()) else {
+            return false;
+        };
+        let is_same = |text: &[u8]| {
+            (LONG_BYTES..=TOKEN_BYTES_MAX).contains(&text.len()) && value.is_none_or(|value| value == text)
+        };
+        entry.expires_at_ms().is_some() && !self.has_expired(entry) && entry.text().is_ok_and(is_same)
+    }
+
+    /// Follows a string that a script [may have renewed](Self::may_renew).
+    #[cold]
+    pub(in crate::keyspace) fn follow_renewed(&mut self, key: &[u8], expires_at_ms: Option<u64>) {
+        let (keyspace, database) = (self.keyspace(), self.database());
+        let (spot, shard) = self.shard_mut(key);
+        let Some(entry) = shard.entry_mut(database, spot, key) else { return };
+        let (Ok(text), Some(expires_at_ms)) = (entry.text(), expires_at_ms) else { return };
+        let token = Token::of(text);
+        if keyspace.lock_allowance.is_open() {
+            entry.set_lock(true);
+            self.report_with(key, LockChange::Renewed { token, expires_at_ms }, None, self.entry(key));
         }
     }
 
@@ -411,7 +456,6 @@ impl Transaction<'_> {
 
     /// The value of a lock, or the field of one that is a hash, if it is no longer than a token.
     fn token_of(&self, entry: &Entry) -> Option<Box<[u8]>> {
-        const TOKEN_BYTES_MAX: usize = 1024;
         match entry.text() {
             Ok(text) => (text.len() <= TOKEN_BYTES_MAX).then(|| text.into()),
             Err(_) => owner(self.value_of(entry)).map(|(field, ..)| field),

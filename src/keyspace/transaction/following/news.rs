@@ -55,8 +55,8 @@ pub struct LockNews {
     /// For a hash that was made, its field, cut if it is long. For a lock that was freed, the list that wakes
     /// the next holder, if the same commands have made one.
     pub name: Option<Box<[u8]>>,
-    /// The value that it had, if a script has deleted it or changed its expiry. `None` also if it is too long
-    /// for a token, or if a snapshot has it.
+    /// The value that it had, if a script has deleted it, changed its expiry or made it anew. `None` also
+    /// if it is too long for a token, or if a snapshot has it.
     pub value: Option<Box<[u8]>>,
     /// The fencing number that the lock has, if it has one.
     pub fence: Option<u64>,
@@ -92,6 +92,13 @@ pub enum LockChange {
         expires_at_ms: Option<u64>,
         /// The command that made it.
         by: &'static str,
+    },
+    /// A script has renewed a string with an expiry that no mark shows to be a lock.
+    Renewed {
+        /// The same facts about its value.
+        token: Token,
+        /// When it expires now.
+        expires_at_ms: u64,
     },
     /// The number in a hash is another one now.
     Depth(u64),
@@ -141,11 +148,14 @@ pub enum LockChange {
 }
 
 impl LockChange {
-    /// Whether a client holds the lock from now on.
+    /// Whether a client holds the lock from now on, as far as is known.
     pub fn is_taken(self) -> bool {
         matches!(
             self,
-            LockChange::Taken { .. } | LockChange::TakenInSteps { .. } | LockChange::TakenAsHash { .. }
+            LockChange::Taken { .. }
+                | LockChange::TakenInSteps { .. }
+                | LockChange::TakenAsHash { .. }
+                | LockChange::Renewed { .. }
         )
     }
 }
