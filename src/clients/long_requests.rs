@@ -4,6 +4,7 @@
 //! reply, a [`Permit`] counts the bytes that the reply takes. Together they are limited: beyond that, a
 //! further long request gets an error.
 
+use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -58,6 +59,8 @@ pub struct LongRequest {
     pub outlives_client: bool,
     /// Long strings that are missing in its reply. If there are any, the request was executed.
     pub missed: Vec<Missed>,
+    /// What was made for it while nothing was locked, for the engine.
+    pub made: Option<Box<dyn Any + Send>>,
 }
 
 /// A long request waits or runs. Counts it.
@@ -102,7 +105,15 @@ impl LongRequests {
         client.footprint.set_reserved(bytes);
         let permit = Permit { all: Arc::clone(self), client: Arc::clone(client), bytes };
         let stage = Stage::waiting(self);
-        LongRequest { permit, stage, socket: None, was_cancelled: false, outlives_client: false, missed }
+        LongRequest {
+            permit,
+            stage,
+            socket: None,
+            was_cancelled: false,
+            outlives_client: false,
+            missed,
+            made: None,
+        }
     }
 
     /// Whether none waits or runs.

@@ -12,6 +12,7 @@ pub(crate) mod execution;
 pub(crate) mod facts;
 mod fingerprint;
 pub(crate) mod random_and_scan;
+mod storing;
 pub(crate) mod unsupported;
 
 pub(crate) mod admin;

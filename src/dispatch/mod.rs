@@ -25,13 +25,13 @@ use crate::commands::execution::run::{conclude, deliver_effects, run, run_withou
 use crate::commands::execution::traces::{error_bytes, show};
 use crate::commands::execution::tracking::answered;
 use crate::commands::facts::lookup::{Finder, Plain, PlainRun, Registered, find, resolve};
-use crate::commands::facts::{Cost, Result, Run, Scope, Taken, is_small};
+use crate::commands::facts::{Cost, Prepares, Result, Run, Scope, Taken, is_small};
 use crate::commands::testing::faults::{Fate, strike};
 use crate::commands::transactions::{ended, queue, refused};
 use crate::engine::all_keys;
 use crate::engine::memory::{NotBegun, Unfinished, begin_transaction};
+use crate::engine::off_locks::{Copies, Patience, TookLong, make_first};
 use crate::engine::remote::{self, NotAnswered};
-use crate::engine::unlocked_reads::{Copies, Patience, TookLong};
 use crate::instance::Instance;
 use crate::keyspace::{KeyLocation, Keyspace};
 use crate::remote::Remote;
@@ -400,6 +400,12 @@ fn run_in_memory(
                 return wait_for_thread(instance, session, command, cost);
             }
             patience = Patience::Moment;
+        }
+        if cost.is_long()
+            && !cost.only_reads
+            && let Prepares::Result(make) = command.prepares
+        {
+            make_first(make, instance, session, command, &mut begun.tx, request)?;
         }
         if cost.copies_shared
             && let Err(why) = begun.copy_shared(instance, session, command, request, spot)

@@ -22,7 +22,7 @@ use crate::resp::number::parse_integer;
 use crate::values::packed::{self, COUNT_BYTES, COUNT_MAX, Length, Strings};
 use crate::values::tree::Map;
 use crate::values::{
-    Content, Limit, Loaded, PACKED_BYTES_MAX, SET_KIND, Sink, Structure, Type, TypeFacts, Value, size,
+    Content, Limit, Loaded, PACKED_BYTES_MAX, SET_KIND, Sink, Structure, Type, TypeFacts, size,
 };
 
 /// The type of sets.
@@ -486,11 +486,6 @@ impl NewSet {
         packed.extend_from_slice(&self.arrivals);
         Some(packed)
     }
-}
-
-/// The value of a set that was made outside of the keyspace.
-pub(crate) fn value<'v>(packed: &'v [u8], large: Option<&'v Structure>) -> Value<'v> {
-    Value { facts: &FACTS, content: large.map_or(Content::Bytes(packed), Content::Large) }
 }
 
 fn log(sink: &mut dyn Sink, key: &[u8], content: Content<'_>, expires_at_ms: Option<u64>) -> io::Result<()> {

@@ -34,6 +34,11 @@ impl Kept {
         Kept { facts: value.facts, form }
     }
 
+    /// A value that was made apart from any key: packed, or large.
+    pub fn made(facts: &'static TypeFacts, packed: Vec<u8>, large: Option<Structure>) -> Kept {
+        Kept { facts, form: large.map_or(Form::Bytes(packed), Form::Large) }
+    }
+
     /// The value, which borrows from this one.
     pub fn value(&self) -> Value<'_> {
         let content = match &self.form {

@@ -216,6 +216,15 @@ pub enum Content<'v> {
 }
 
 impl<'v> Content<'v> {
+    /// Whether two values are alike: the same bytes, or all nodes shared. If not, they may be alike, too.
+    pub fn is_same(self, other: Content<'_>) -> bool {
+        match (self, other) {
+            (Content::Bytes(one), Content::Bytes(other)) => one == other,
+            (Content::Large(one), Content::Large(other)) => one.is_same(other),
+            _ => false,
+        }
+    }
+
     /// The bytes of a value that is not large.
     #[inline]
     pub fn bytes(self) -> Option<&'v [u8]> {

@@ -27,6 +27,7 @@ mod keys;
 mod large_reads;
 mod libraries;
 mod long_requests;
+mod long_stores;
 mod long_texts;
 mod lua_libraries;
 mod lua_sources;

@@ -5,18 +5,19 @@
 use crate::bits;
 use crate::cancel;
 use crate::events::EventClass;
-use crate::keyspace::{Expiry, Transaction};
+use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 use crate::types::strings::Text;
-use crate::values::{Encoding, STRING_KIND};
+use crate::values::{Kept, LONG_TEXT_BYTES, LongText, Structure, Type};
 
 use super::{bit_offset, bitfield};
 use crate::commands::args::{self, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Made, Prepares, Result, Run,
 };
+use crate::commands::storing::store;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[BITCOUNT, bitfield::BITFIELD, bitfield::BITFIELD_RO, BITOP, BITPOS, GETBIT, SETBIT];
@@ -271,11 +272,17 @@ const BITOP: Command = Command {
         ("BITOP DIFF dest key1 key2", "(integer) 6"),
         ("BITCOUNT dest", "(integer) 9"),
     ],
+    prepares: Prepares::Result(combined),
     run: Run::Write(bitop),
     ..BITMAP
 };
 
 fn bitop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let stored = store(tx, request, (combined, request.at(2)), (EventClass::STRING, "set"));
+    Ok(reply.count(stored?))
+}
+
+fn combined(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
     let operation = Operation::parse(request.at(1))?;
     if operation == Operation::Not && request.len() > 4 {
         return Err(Error::fixed("ERR BITOP NOT must be called with a single source key."));
@@ -299,17 +306,13 @@ fn bitop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
         Operation::AndOr => bits::combine(&[sources[0], &any_other()], |one, others| one & others),
         Operation::One => bits::in_exactly_one(&sources),
     };
-    let target = request.at(2);
-    if result.is_empty() {
-        if tx.remove_for_nothing(target) {
-            tx.event(EventClass::GENERIC, "del", target);
-        }
-    } else {
-        tx.event_of_replacing(target, STRING_KIND);
-        tx.put_encoded(target, &result, Expiry::Never, Encoding::Raw);
-        tx.event(EventClass::STRING, "set", target);
-    }
-    Ok(reply.count(result.len()))
+    let count = result.len();
+    let value = (count > 0).then(|| {
+        let is_long = count >= LONG_TEXT_BYTES;
+        let long = is_long.then(|| Structure::Text(LongText::new(&result, count)));
+        Kept::made(Text::FACTS, if is_long { Vec::new() } else { result }, long)
+    });
+    Ok(Made { value, count })
 }
 
 /// How BITOP combines its sources.

@@ -4,6 +4,7 @@ use crate::instance::Instance;
 use crate::keyspace::{Keyspace, Prepared, Transaction};
 use crate::resp::{Reply, Request};
 use crate::session::Session;
+use crate::values::Kept;
 
 use super::argument::Argument;
 use super::blocking::Blocking;
@@ -14,16 +15,30 @@ use super::flags::{Flags, KeyFlags, Traits};
 use super::key_spec::{KeySpec, keys_of};
 use crate::acl::Categories;
 
-/// What is made of a request's arguments before anything is locked, where that may take long. The handler
-/// gets it from its transaction. Those of a script's commands are made under its locks.
+/// What is made while nothing is locked, where that may take long. The handler gets it from its transaction.
+/// Those of a script's commands are made under its locks.
 #[derive(Clone, Copy, Debug)]
 pub enum Prepares {
-    /// Nothing is made of them.
+    /// Nothing is made.
     Nothing,
     /// Copies of the long arguments, which it stores as strings.
     Texts,
-    /// Values, which this function reads from them.
+    /// Values, which this function reads from the arguments.
     Values(fn(Request<'_>, &Keyspace) -> Vec<Prepared>),
+    /// What it stores at a key, which this function makes of the values of others: of copies of these.
+    Result(MakeResult),
+}
+
+/// Makes what a request stores.
+pub(crate) type MakeResult = fn(&Transaction<'_>, Request<'_>) -> Result<Made>;
+
+/// What a request stores at a key, made of the values of others.
+#[derive(Debug)]
+pub struct Made {
+    /// The value; `None` if the key is deleted.
+    pub value: Option<Kept>,
+    /// The reply: its elements, or its bytes.
+    pub count: usize,
 }
 
 /// One command, or one subcommand.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::cancel;
+use crate::events::EventClass;
 use crate::geo::{Area, Polygon, Position, Shape, sort_first};
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
@@ -12,8 +13,9 @@ use crate::types::sorted_sets::{SortedSet, SortedSetView, score};
 use super::{distance_text, long_coordinate_text, position, unit_m};
 use crate::commands::args::{Options, integer, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{Context, Result};
-use crate::commands::sorted_sets::store;
+use crate::commands::facts::{Context, Made, MakeResult, Result};
+use crate::commands::sorted_sets::made;
+use crate::commands::storing::store;
 
 /// The forms of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,22 +122,42 @@ pub(super) fn read(form: Form, tx: &Transaction<'_>, request: Request<'_>, reply
     Search::parse(form, false, request, set)?.answer(set, HELD_EDGES_MAX, reply)
 }
 
-/// Runs a command that may write its result to a key.
+/// Runs a command that may write its result to a key: what `make` makes, which is [`found`] of this form.
 ///
 /// # Errors
 ///
 /// As for [`read`].
-pub(super) fn write(form: Form, tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+pub(super) fn write(
+    (form, make): (Form, MakeResult),
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+    reply: Reply<'_>,
+) -> Result {
+    let options = ["store", "storedist"].iter().filter_map(|word| target_position(form, request, word));
+    let target = if form == Form::SearchStore { Some(1) } else { options.max() };
+    let Some(target) = target else {
+        let set = tx.get::<SortedSet>(request.at(form.source()))?;
+        return Search::parse(form, true, request, set)?.answer(set, HELD_EDGES_MAX, reply);
+    };
+    let event = if form.is_search() { "geosearchstore" } else { "georadiusstore" };
+    let stored = store(tx, request, (make, request.at(target)), (EventClass::SORTED_SET, event));
+    Ok(reply.count(stored?))
+}
+
+/// Makes the sorted set that a request stores.
+///
+/// # Errors
+///
+/// As for [`read`].
+pub(super) fn found(form: Form, tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
     let set = tx.get::<SortedSet>(request.at(form.source()))?;
     let search = Search::parse(form, true, request, set)?;
-    let Some(target) = search.target else { return search.answer(set, HELD_EDGES_MAX, reply) };
     let found = search.find(set, HELD_EDGES_MAX)?;
     let mut gathering = Gathering::with_room(found.len());
     for Found { member, score, distance, .. } in &found {
         gathering.insert(member, if search.stores_distances { distance / search.unit_m } else { *score });
     }
-    let event = if form.is_search() { "geosearchstore" } else { "georadiusstore" };
-    Ok(reply.count(store(tx, target, event, gathering)))
+    Ok(made(tx, gathering))
 }
 
 impl<'a> Search<'a> {

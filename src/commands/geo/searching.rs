@@ -4,11 +4,11 @@ use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 
 use super::UNITS;
-use super::search::{Form, read, search, target_position, write};
+use super::search::{Form, found, read, search, target_position, write};
 use crate::commands::costs;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Keyword,
-    Result, Run,
+    Argument, ArgumentKind, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Keyword, Made,
+    Prepares, Result, Run,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -107,12 +107,17 @@ const GEORADIUS: Command = Command {
         ("GEORADIUS Sicily 15 37 200 km STORE near", "(integer) 2"),
         ("ZRANGE near 0 -1", "[\"Palermo\", \"Catania\"]"),
     ],
+    prepares: Prepares::Result(georadius_found),
     run: Run::Write(georadius),
     ..GEO
 };
 
 fn georadius(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    write(Form::Radius, tx, request, reply)
+    write((Form::Radius, georadius_found), tx, request, reply)
+}
+
+fn georadius_found(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+    found(Form::Radius, tx, request)
 }
 
 const GEORADIUS_RO: Command = Command {
@@ -177,12 +182,17 @@ const GEORADIUSBYMEMBER: Command = Command {
         ("GEORADIUSBYMEMBER Sicily Palermo 200 km STOREDIST near", "(integer) 2"),
         ("ZRANGE near 0 -1", "[\"Palermo\", \"Catania\"]"),
     ],
+    prepares: Prepares::Result(georadiusbymember_found),
     run: Run::Write(georadiusbymember),
     ..GEO
 };
 
 fn georadiusbymember(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    write(Form::RadiusByMember, tx, request, reply)
+    write((Form::RadiusByMember, georadiusbymember_found), tx, request, reply)
+}
+
+fn georadiusbymember_found(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+    found(Form::RadiusByMember, tx, request)
 }
 
 const GEORADIUSBYMEMBER_RO: Command = Command {
@@ -265,10 +275,15 @@ const GEOSEARCHSTORE: Command = Command {
         ("GEOSEARCHSTORE near Sicily FROMLONLAT 15 37 BYRADIUS 100 km STOREDIST", "(integer) 1"),
         ("ZRANGE near 0 -1 WITHSCORES", "[\"Catania\", \"56.4412578701582\"]"),
     ],
+    prepares: Prepares::Result(geosearchstore_found),
     run: Run::Write(geosearchstore),
     ..GEO
 };
 
 fn geosearchstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    write(Form::SearchStore, tx, request, reply)
+    write((Form::SearchStore, geosearchstore_found), tx, request, reply)
+}
+
+fn geosearchstore_found(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+    found(Form::SearchStore, tx, request)
 }

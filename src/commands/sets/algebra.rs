@@ -6,17 +6,18 @@ use foldhash::quality::RandomState;
 
 use crate::events::EventClass;
 use crate::hyperloglog::{Histogram, Observation, REGISTERS, estimate};
-use crate::keyspace::{Expiry, Transaction};
+use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
-use crate::types::sets::{self, FACTS, Member, NewSet, Set, SetView};
+use crate::types::sets::{FACTS, Member, NewSet, Set, SetView};
 
 use crate::commands::args::{self, is_word};
-use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Made, MakeResult, Prepares,
+    Result, Run,
 };
-use crate::values::SET_KIND;
+use crate::commands::{costs, storing};
+use crate::values::Kept;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[SDIFF, SDIFFCARD, SDIFFSTORE, SINTER, SINTERCARD, SINTERSTORE, SUNION, SUNIONCARD, SUNIONSTORE];
@@ -84,36 +85,43 @@ const SINTERSTORE: Command = Command {
         ("SINTERSTORE key key1 key2", "(integer) 1"),
         ("SMEMBERS key", "[\"3\"]"),
     ],
+    prepares: Prepares::Result(intersection),
     run: Run::Write(sinterstore),
     ..SET
 };
 
 fn sinterstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let mut members = NewSet::within(tx.keyspace().limits().of(FACTS.kind));
+    store(tx, request, intersection, "sinterstore", reply)
+}
+
+fn intersection(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+    let mut members = NewSet::within(tx.limit::<Set>());
     intersect(sets_of(tx, request.from(2))?, usize::MAX, |member| {
         members.insert(&member);
     });
-    store(tx, request.at(1), members, "sinterstore", reply)
+    Ok(made(members))
 }
 
-/// Writes a set, or deletes the key if the set is empty.
+/// What a request stores: a set, if it has members.
+fn made(members: NewSet) -> Made {
+    let count = members.len();
+    let value = (count > 0).then(|| {
+        let (packed, large) = members.finish();
+        Kept::made(&FACTS, packed, large)
+    });
+    Made { value, count }
+}
+
+/// Stores what a request makes at its first key.
 fn store(
     tx: &mut Transaction<'_>,
-    key: &[u8],
-    members: NewSet,
+    request: Request<'_>,
+    make: MakeResult,
     event: &'static str,
     reply: Reply<'_>,
 ) -> Result {
-    let len = members.len();
-    if len > 0 {
-        let (packed, large) = members.finish();
-        tx.event_of_replacing(key, SET_KIND);
-        tx.put_any(key, sets::value(&packed, large.as_ref()), Expiry::Never);
-        tx.event(EventClass::SET, event, key);
-    } else if tx.remove_for_nothing(key) {
-        tx.event(EventClass::GENERIC, "del", key);
-    }
-    Ok(reply.count(len))
+    let stored = storing::store(tx, request, (make, request.at(1)), (EventClass::SET, event));
+    Ok(reply.count(stored?))
 }
 
 const SINTERCARD: Command = Command {
@@ -263,18 +271,23 @@ const SUNIONSTORE: Command = Command {
         ("SUNIONSTORE key key1 key2", "(integer) 3"),
         ("SMEMBERS key", "[\"1\", \"2\", \"3\"]"),
     ],
+    prepares: Prepares::Result(union),
     run: Run::Write(sunionstore),
     ..SET
 };
 
 fn sunionstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let mut members = NewSet::within(tx.keyspace().limits().of(FACTS.kind));
+    store(tx, request, union, "sunionstore", reply)
+}
+
+fn union(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+    let mut members = NewSet::within(tx.limit::<Set>());
     for set in sets_of(tx, request.from(2))?.into_iter().flatten() {
         set.iter().for_each(|member| {
             members.insert(&member);
         });
     }
-    store(tx, request.at(1), members, "sunionstore", reply)
+    Ok(made(members))
 }
 
 const SDIFF: Command = Command {
@@ -343,16 +356,21 @@ const SDIFFSTORE: Command = Command {
         ("SDIFFSTORE key key1 key2", "(integer) 2"),
         ("SMEMBERS key", "[\"1\", \"2\"]"),
     ],
+    prepares: Prepares::Result(difference),
     run: Run::Write(sdiffstore),
     ..SUNIONSTORE
 };
 
 fn sdiffstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let mut members = NewSet::within(tx.keyspace().limits().of(FACTS.kind));
+    store(tx, request, difference, "sdiffstore", reply)
+}
+
+fn difference(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+    let mut members = NewSet::within(tx.limit::<Set>());
     subtract(&sets_of(tx, request.from(2))?, usize::MAX, |member| {
         members.insert(&member);
     });
-    store(tx, request.at(1), members, "sdiffstore", reply)
+    Ok(made(members))
 }
 
 /// A member that is compared and hashed as its string.

@@ -4,10 +4,10 @@ use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 
 use super::operation::{Operation, Operator};
-use super::{reply_members, store};
+use super::{made, reply_members, store};
 use crate::commands::costs;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Made, Prepares, Result, Run,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -91,20 +91,13 @@ const ZUNIONSTORE: Command = Command {
         ("ZUNIONSTORE out 2 zset1 zset2 WEIGHTS 2 3", "(integer) 3"),
         ("ZRANGE out 0 -1 WITHSCORES", "[\"one\", \"5\", \"three\", \"9\", \"two\", \"10\"]"),
     ],
-    run: Run::Write(|tx, request, reply| store_combined(Operator::Union, "zunionstore", tx, request, reply)),
+    prepares: Prepares::Result(union),
+    run: Run::Write(|tx, request, reply| store(tx, request, union, "zunionstore", reply)),
     ..SORTED_SET
 };
 
-/// Stores the members that an operation makes of several sorted sets. The event has the command's name.
-fn store_combined(
-    operator: Operator,
-    command: &'static str,
-    tx: &mut Transaction<'_>,
-    request: Request<'_>,
-    reply: Reply<'_>,
-) -> Result {
-    let result = Operation::parse(tx, request, 2, operator, command)?.combine();
-    Ok(reply.count(store(tx, request.at(1), command, result)))
+fn union(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+    Ok(made(tx, Operation::parse(tx, request, 2, Operator::Union, "zunionstore")?.combine()))
 }
 
 const ZINTER: Command = Command {
@@ -145,11 +138,14 @@ const ZINTERSTORE: Command = Command {
         ("ZINTERSTORE out 2 zset1 zset2 AGGREGATE MAX", "(integer) 2"),
         ("ZRANGE out 0 -1 WITHSCORES", "[\"one\", \"1\", \"two\", \"2\"]"),
     ],
-    run: Run::Write(|tx, request, reply| {
-        store_combined(Operator::Intersection, "zinterstore", tx, request, reply)
-    }),
+    prepares: Prepares::Result(intersection),
+    run: Run::Write(|tx, request, reply| store(tx, request, intersection, "zinterstore", reply)),
     ..SORTED_SET
 };
+
+fn intersection(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+    Ok(made(tx, Operation::parse(tx, request, 2, Operator::Intersection, "zinterstore")?.combine()))
+}
 
 const ZINTERCARD: Command = Command {
     name: "zintercard",
@@ -221,8 +217,11 @@ const ZDIFFSTORE: Command = Command {
         ("ZDIFFSTORE out 2 zset2 zset1", "(integer) 1"),
         ("ZRANGE out 0 -1 WITHSCORES", "[\"three\", \"3\"]"),
     ],
-    run: Run::Write(|tx, request, reply| {
-        store_combined(Operator::Difference, "zdiffstore", tx, request, reply)
-    }),
+    prepares: Prepares::Result(difference),
+    run: Run::Write(|tx, request, reply| store(tx, request, difference, "zdiffstore", reply)),
     ..ZUNIONSTORE
 };
+
+fn difference(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+    Ok(made(tx, Operation::parse(tx, request, 2, Operator::Difference, "zdiffstore")?.combine()))
+}

@@ -14,15 +14,16 @@ pub(super) mod removing;
 mod operation;
 
 use crate::events::EventClass;
-use crate::keyspace::{Expiry, Transaction};
-use crate::resp::{Protocol, Reply, Sent};
+use crate::keyspace::Transaction;
+use crate::resp::{Protocol, Reply, Request, Sent};
 use crate::types::sorted_sets::SortedSet;
 use crate::types::sorted_sets::gathering::Gathering;
 use crate::types::sorted_sets::ranges::{Bounds, Edge, End};
-use crate::values::{Content, Type, Value};
+use crate::values::{Kept, Type};
 
 use super::error::Error;
-use super::facts::Result;
+use super::facts::{Made, MakeResult, Result};
+use super::storing;
 
 /// Reads a range of scores.
 ///
@@ -68,27 +69,25 @@ fn reply_members<'m>(
     }
 }
 
-/// Writes a key with a sorted set of these members, whatever it was before, or removes it if there are none.
-/// Returns the number of members.
-pub(super) fn store(
+/// What a request stores: a sorted set, if it has members.
+pub(super) fn made(tx: &Transaction<'_>, members: Gathering) -> Made {
+    let count = members.len();
+    let value = (count > 0).then(|| {
+        let mut packed = Vec::new();
+        let large = members.finish(tx.limit::<SortedSet>(), &mut packed);
+        Kept::made(SortedSet::FACTS, packed, large)
+    });
+    Made { value, count }
+}
+
+/// Stores what a request makes at its first key. The event has the command's name.
+fn store(
     tx: &mut Transaction<'_>,
-    key: &[u8],
+    request: Request<'_>,
+    make: MakeResult,
     event: &'static str,
-    gathering: Gathering,
-) -> usize {
-    let count = gathering.len();
-    if count == 0 {
-        if tx.remove_for_nothing(key) {
-            tx.event(EventClass::GENERIC, "del", key);
-        }
-        return 0;
-    }
-    let mut packed = Vec::new();
-    let large = gathering.finish(tx.limit::<SortedSet>(), &mut packed);
-    // The transaction takes the same nodes, and this function only lets them go.
-    let content = large.as_ref().map_or(Content::Bytes(&packed), Content::Large);
-    tx.event_of_replacing(key, SortedSet::FACTS.kind);
-    tx.put_any(key, Value { facts: SortedSet::FACTS, content }, Expiry::Never);
-    tx.event(EventClass::SORTED_SET, event, key);
-    count
+    reply: Reply<'_>,
+) -> Result {
+    let stored = storing::store(tx, request, (make, request.at(1)), (EventClass::SORTED_SET, event));
+    Ok(reply.count(stored?))
 }

@@ -8,13 +8,13 @@ use crate::types::sorted_sets::gathering::Gathering;
 use crate::types::sorted_sets::ranges::Bounds;
 use crate::types::sorted_sets::{SortedSet, SortedSetView};
 
-use super::{members, reply_members, scores, store};
+use super::{made, members, reply_members, scores, store};
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, ArgumentKind, Categories, Command, Cost, Costs, Deprecated, Estimate, Flags, Group, KeyFlags,
-    KeySpec, Result, Run,
+    KeySpec, Made, Prepares, Result, Run,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -338,7 +338,8 @@ const ZRANGESTORE: Command = Command {
         ("ZRANGESTORE dstzset myzset 1 -1", "(integer) 2"),
         ("ZRANGE dstzset 0 -1", "[\"two\", \"three\"]"),
     ],
-    run: Run::Write(zrangestore),
+    prepares: Prepares::Result(stored_range),
+    run: Run::Write(|tx, request, reply| store(tx, request, stored_range, "zrangestore", reply)),
     ..SORTED_SET
 };
 
@@ -350,11 +351,11 @@ fn stores(estimate: &Estimate<'_>) -> Cost {
     estimate.reading(count as u64).changing().with_small_reply()
 }
 
-fn zrangestore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+fn stored_range(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
     let selected = Selected::parse(request, 2, Form { is_stored: true, ..Form::default() })?;
     let set = tx.get::<SortedSet>(selected.key)?;
     let (count, members) = set.map(|set| selected.members(set)).unzip();
     let mut gathering = Gathering::with_room(count.unwrap_or(0));
     members.into_iter().flatten().for_each(|(member, score)| gathering.add(member, score));
-    Ok(reply.count(store(tx, request.at(1), "zrangestore", gathering)))
+    Ok(made(tx, gathering))
 }

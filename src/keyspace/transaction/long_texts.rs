@@ -116,6 +116,12 @@ impl Transaction<'_> {
         copy.unwrap_or_else(|| LongText::new(bytes, bytes.len()))
     }
 
+    /// Gives the handler what was made while nothing was locked.
+    #[cold]
+    pub fn add_prepared(&mut self, prepared: Prepared) {
+        self.leave(|aftermath| aftermath.prepared.push(prepared));
+    }
+
     /// The value that was made of an argument before the transaction began, if there is one.
     #[cold]
     pub fn prepared_value<V: Any + Send + Sync>(&self, argument: &[u8]) -> Option<Arc<V>> {

@@ -175,6 +175,18 @@ impl Transaction<'_> {
         }
     }
 
+    /// Whether the key of a copy is still as it was when it was copied to that transaction.
+    pub fn is_as_copied(&self, copies: &Transaction<'_>, key: &[u8]) -> bool {
+        match (self.peek_entry(key), copies.peek_entry(key)) {
+            (None, None) => true,
+            (Some(now), Some(then)) => {
+                let is_alike = now.kind() == then.kind() && now.expires_at_ms() == then.expires_at_ms();
+                is_alike && now.content().is_same(then.content())
+            }
+            _ => false,
+        }
+    }
+
     /// Notes a use of a key, even in a transaction that notes none; returns whether the key is there.
     pub fn touch(&self, key: &[u8]) -> bool {
         let found = self.read(key);

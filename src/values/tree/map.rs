@@ -94,6 +94,15 @@ impl Map {
         Map { root, hasher, len: self.len, bytes: self.bytes }
     }
 
+    /// Whether the two have the same nodes: as long as both live, a change of one replaces its root.
+    pub fn is_same(&self, other: &Map) -> bool {
+        match (&self.root, &other.root) {
+            (Node::Page(one), Node::Page(other)) => one.is_same(other),
+            (Node::Branch(one), Node::Branch(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     /// The value of a name.
     #[inline]
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {

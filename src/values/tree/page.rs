@@ -63,6 +63,11 @@ impl<const KEY: usize> Record<'_, KEY> {
 }
 
 impl<const KEY: usize> Page<KEY> {
+    /// Whether the two are one allocation.
+    pub(super) fn is_same(&self, other: &Page<KEY>) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// A page without records.
     pub(super) fn empty() -> Page<KEY> {
         Page::gather(std::iter::empty(), 0)

@@ -57,6 +57,11 @@ impl Ranking {
         Ranking { order: order.share(), scores: scores.share(), negative_zeros: *negative_zeros }
     }
 
+    /// Whether the two have the same nodes.
+    pub fn is_same(&self, other: &Ranking) -> bool {
+        self.order.is_same(&other.order) && self.scores.is_same(&other.scores)
+    }
+
     /// The score of a member.
     pub fn score(&self, member: &[u8]) -> Option<f64> {
         self.sortable_of(member).map(score_of)

@@ -106,6 +106,15 @@ impl Sequence {
         Sequence { root: self.root.clone(), len: self.len, bytes: self.bytes }
     }
 
+    /// Whether the two have the same nodes: as long as both live, a change of one replaces its root.
+    pub fn is_same(&self, other: &Sequence) -> bool {
+        match (&self.root, &other.root) {
+            (Node::Page(one), Node::Page(other)) => one.is_same(other),
+            (Node::Branch(one), Node::Branch(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     /// The record at a position.
     #[inline]
     pub fn get(&self, position: usize) -> Option<&[u8]> {

@@ -1,14 +1,21 @@
-//! Runs a request that reads much of a large value while it holds no lock.
+//! What takes long runs here, while it holds no lock.
 //!
-//! What it reads is copied into a keyspace that holds nothing else. That takes no time: a copy of a large
+//! What a request reads is copied into a keyspace that holds nothing else. That takes no time: a copy of a large
 //! value shares its nodes. Then the locks are free, so other clients use the keys meanwhile. The copies are
-//! those of one moment, at which their clock stands. If the client leaves meanwhile, the work ends: nothing
-//! but the copies is in its hands. So does the work of a request that may be brief, and turns out not to be
+//! those of one moment, at which their clock stands.
+//!
+//! A request that only reads runs on the copies. If its client leaves meanwhile, the work ends: nothing but the
+//! copies is in its hands. So does the work of a request that may be brief, and turns out not to be
 //! ([`Patience::Moment`]): it begins again on a thread for long requests.
+//!
+//! A request that stores what it makes of other keys ([`Prepares::Result`]) makes it of the copies, and begins
+//! again: it is admitted once more, locks its keys, and stores what was made if the keys that it has read are
+//! as they were. If not, it makes it anew; after [`MAKES_MAX`] times it does so under its locks.
 //!
 //! EXEC and scripts hold their locks to the end, and what they read is read under them.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::cancel::{self, Cancelled};
 use crate::clients::Leaving;
@@ -16,12 +23,12 @@ use crate::commands::Command;
 use crate::commands::error::Error;
 use crate::commands::execution::run::handle;
 use crate::commands::execution::tracking::remember;
-use crate::commands::facts::{Cost, Result};
+use crate::commands::facts::{Cost, KeyFlags, Made, MakeResult, Prepares, Result};
 use crate::instance::{Doer, Instance, Scratch};
-use crate::keyspace::{KeyspaceCounters, Transaction};
+use crate::keyspace::{KeyspaceCounters, Prepared, Transaction};
 use crate::platform::sockets::has_hung_up;
 use crate::resp::{Reply, Request};
-use crate::session::Session;
+use crate::session::{Session, Wait};
 use crate::values::LONG_TEXT_BYTES;
 
 /// For how long a request may run on copies.
@@ -37,10 +44,26 @@ pub(crate) enum Patience {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TookLong;
 
+/// How often a request makes what it stores while others may change what it has read.
+const MAKES_MAX: u32 = 3;
+
 /// Copies of what a request reads.
 #[derive(Debug)]
 pub(crate) struct Copies {
     scratch: Scratch,
+}
+
+/// What a request stores, for when it begins again.
+#[derive(Debug)]
+struct MadeBefore {
+    /// Of what it was made.
+    copies: Copies,
+    /// `None` if that is an error.
+    made: Option<Arc<Made>>,
+    /// How often it was made.
+    times: u32,
+    /// When the request began.
+    began: Instant,
 }
 
 impl Copies {
@@ -68,11 +91,10 @@ impl Copies {
         if command.keys.is_empty() || command.leaves_keys_unnamed(request) || tx.has_seen_expired() {
             return None;
         }
-        let keys = command.keys_of(request).map(|(key, _)| key);
         let scratch = instance.scratches.take(instance, tx.now_ms());
         scratch.keyspace.set_compresses_dumps(instance.keyspace.compresses_dumps());
         let mut copies = scratch.keyspace.begin_alone(tx.database());
-        keys.for_each(|key| tx.copy_to(&mut copies, key));
+        read_by(command, request).for_each(|key| tx.copy_to(&mut copies, key));
         copies.commit();
         drop(copies);
         Some(Copies { scratch })
@@ -115,18 +137,24 @@ impl Copies {
                 Ok(Err(Error::fixed("ERR The client has gone")))
             }
         };
-        let effects = copies.take_effects();
         if sent.is_ok() {
-            let after = counts(&copies);
-            instance.keyspace.count_reads_of_copies(after.hits - before.hits, after.misses - before.misses);
-            if !effects.is_empty() {
-                instance.follow(&effects, Doer { session, command: command.name, request });
-                instance.notify(effects, Some(session.client.id));
-            }
+            count(instance, session, (command, request), &mut copies, before);
         }
-        command.keys_of(request).for_each(|(key, _)| {
-            copies.remove(key);
-        });
+        drop(copies);
+        self.give_back(instance, command, tx.database(), request);
+        sent
+    }
+
+    /// Whether all is still there as it was copied.
+    fn are_there(&self, command: &Command, tx: &Transaction<'_>, request: Request<'_>) -> bool {
+        let copies = self.scratch.keyspace.begin_alone(tx.database());
+        read_by(command, request).all(|key| tx.is_as_copied(&copies, key))
+    }
+
+    /// Keeps their keyspace for others.
+    fn give_back(self, instance: &Instance, command: &Command, database: usize, request: Request<'_>) {
+        let mut copies = self.scratch.keyspace.begin_alone(database);
+        read_by(command, request).for_each(|key| _ = copies.remove(key));
         copies.commit();
         drop(copies.take_effects());
         if let Some(garbage) = copies.take_large_garbage() {
@@ -134,7 +162,81 @@ impl Copies {
         }
         drop(copies);
         instance.scratches.give_back(self.scratch);
-        sent
+    }
+}
+
+/// Has a long request make what it stores of copies, while nothing is locked. Returns whether it may run: its
+/// transaction has what was made then, unless it is to be made under the locks.
+///
+/// # Errors
+///
+/// [`Wait::Long`] if it has been made now, and [`Wait::Leaving`] if the client was asked to leave meanwhile. The
+/// transaction holds nothing any more.
+#[cold]
+pub(crate) fn make_first(
+    make: MakeResult,
+    instance: &Instance,
+    session: &mut Session,
+    command: &'static Command,
+    tx: &mut Transaction<'_>,
+    request: Request<'_>,
+) -> std::result::Result<(), Wait> {
+    let Some(long) = &mut session.long else { return Ok(()) };
+    let before = long.made.take().and_then(|before| before.downcast::<MadeBefore>().ok());
+    let (mut times, mut began) = (0, session.began);
+    if let Some(before) = before {
+        let MadeBefore { copies, made, .. } = *before;
+        (times, began) = (before.times, before.began);
+        let are_there = copies.are_there(command, tx, request);
+        copies.give_back(instance, command, tx.database(), request);
+        if are_there || times == MAKES_MAX {
+            let prepared = made.filter(|_| are_there).map(|made| Prepared::value(request.name(), made));
+            prepared.into_iter().for_each(|prepared| tx.add_prepared(prepared));
+            session.began = began;
+            return Ok(());
+        }
+    }
+    let Some(copies) = Copies::of_large(instance, command, tx, request) else { return Ok(()) };
+    tx.let_go();
+    let mut copied = copies.scratch.keyspace.begin_alone(tx.database());
+    let (before, client) = (counts(&copied), Arc::clone(&session.client));
+    // It ends by CLIENT KILL alone: others shall see what a client has asked for that has left.
+    let made = cancel::while_wanted(move || !client.must_leave(), || make(&copied, request));
+    if times == 0 {
+        count(instance, session, (command, request), &mut copied, before);
+    }
+    drop(copied);
+    let Ok(made) = made else {
+        copies.give_back(instance, command, tx.database(), request);
+        return Err(Wait::Leaving);
+    };
+    if let Some(long) = &mut session.long {
+        let made = made.ok().map(Arc::new);
+        long.made = Some(Box::new(MadeBefore { copies, made, times: times + 1, began }));
+    }
+    Err(Wait::Long)
+}
+
+/// The keys that a request reads: those that it only writes are not copied.
+fn read_by<'a>(command: &Command, request: Request<'a>) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
+    let stores = matches!(command.prepares, Prepares::Result(_));
+    let keys = command.keys_of(request).filter(move |(_, flags)| !stores || flags.contains(KeyFlags::RO));
+    keys.map(|(key, _)| key)
+}
+
+/// Counts what was read of copies, and lets others know of it.
+fn count(
+    instance: &Instance,
+    session: &mut Session,
+    (command, request): (&'static Command, Request<'_>),
+    copies: &mut Transaction<'_>,
+    before: KeyspaceCounters,
+) {
+    let (effects, after) = (copies.take_effects(), counts(copies));
+    instance.keyspace.count_reads_of_copies(after.hits - before.hits, after.misses - before.misses);
+    if !effects.is_empty() {
+        instance.follow(&effects, Doer { session, command: command.name, request });
+        instance.notify(effects, Some(session.client.id));
     }
 }
 
