@@ -235,11 +235,13 @@ impl Instance {
                 _ => None,
             })
             .collect();
+        let mut looked_at = HashSet::new();
         // The last script, since most news of a request are those of one script.
         let mut last = None;
         for item in items {
             let Item::Lock(lock) = item else { return self.lens.forget_all() };
             let settles_it = settled.contains(&place(&lock));
+            let looks_again = lock.is_script && lock.news.change.is_look() && !looked_at.insert(place(&lock));
             let LockItem { news, who, command, queued, is_script } = *lock;
             let asked = session.queue.as_ref().zip(queued);
             let asked = asked.and_then(|(queue, index)| queue.commands.get(index)?.request.request());
@@ -255,7 +257,7 @@ impl Instance {
             let script = script.flatten();
             let is_watched = queued.is_some() && session.watching.has(news.database, &news.key);
             let alone = self.cause_of(who, command, request);
-            let cause = Cause { script, is_grouped: true, is_watched, settles_it, ..alone };
+            let cause = Cause { script, is_grouped: true, is_watched, settles_it, looks_again, ..alone };
             self.follow_lock(&news, &cause, session);
         }
     }

@@ -15,6 +15,8 @@ pub(crate) enum LockKind {
     Signal,
     /// A hash with the token and a depth, as those of Redisson.
     Hash,
+    /// A sorted set with the token and its end, as those of Symfony.
+    SortedSet,
 }
 
 /// What a finding means, and what to do instead.
@@ -59,12 +61,16 @@ const RELEASE_SIGNAL: &str = "Lock.release() of python-redis-lock by the client 
 const RELEASE_HASH: &str = "RLock.unlock() by the thread that took the lock: it compares the field, \
      counts the depth and notifies the next client; forceUnlock() only when the holder is known to be \
      dead";
+const RELEASE_SET: &str = "release() of Symfony's lock by the process that took the lock: it takes out its \
+     own token only, and not that of another";
 const EXTEND: &str = concat!(extend!(), fence!());
 const EXTEND_SIGNAL: &str =
     concat!("Lock.extend() of python-redis-lock, or auto_renewal=True, before the lock expires", fence!());
 const EXTEND_HASH: &str = "lock() without a lease time, so that Redisson's watchdog renews the lock; \
      or a longer lease time. And RFencedLock.lockAndGetToken(): pass its number to the resource that the \
      lock protects, which refuses smaller ones";
+const EXTEND_SET: &str =
+    concat!("refresh() of Symfony's lock before it expires, or a longer time (TTL) from the start", fence!());
 const ONCE: &str =
     "release each lock once: nothing is to be done for the second time, since this release compares";
 const WRITE: &str = concat!(
@@ -96,15 +102,18 @@ fn instead(rule: Rule, kind: LockKind, compares: bool) -> &'static str {
             "Lock(client, name, expire=seconds)"
         }
         (Rule::NoExpiry | Rule::ExpirySetSeparately, LockKind::Hash) => "RLock.lock(leaseTime, unit)",
+        (Rule::NoExpiry | Rule::ExpirySetSeparately, LockKind::SortedSet) => "createLock(resource, ttl)",
         (Rule::ReleasedTwice, _) if compares => ONCE,
         (Rule::DeletedByAnother | Rule::ReleasedTwice, LockKind::Text) => RELEASE,
         (Rule::DeletedByAnother | Rule::ReleasedTwice, LockKind::Signal) => RELEASE_SIGNAL,
         (Rule::DeletedByAnother | Rule::ReleasedTwice, LockKind::Hash) => RELEASE_HASH,
+        (Rule::DeletedByAnother | Rule::ReleasedTwice, LockKind::SortedSet) => RELEASE_SET,
         (Rule::ExpiredWhileHeld, LockKind::Text) | (Rule::ExtendedByAnother, LockKind::Text) => EXTEND,
         (Rule::ExpiredWhileHeld, LockKind::Signal) | (Rule::ExtendedByAnother, LockKind::Signal) => {
             EXTEND_SIGNAL
         }
         (Rule::ExpiredWhileHeld, LockKind::Hash) | (Rule::ExtendedByAnother, LockKind::Hash) => EXTEND_HASH,
+        (Rule::ExpiredWhileHeld | Rule::ExtendedByAnother, LockKind::SortedSet) => EXTEND_SET,
         (Rule::OverwrittenByAnother, _) => WRITE,
         (Rule::TakeoverOverwritten, _) => concat!(
             "SET key token NX PX milliseconds, so that no client need take a lock over; then ",
@@ -126,7 +135,9 @@ mod tests {
     fn advice_fits_the_kind_of_lock() {
         for rule in Rule::ALL {
             for compares in [false, true] {
+                let set = Advice::of(rule, LockKind::SortedSet, compares).instead;
                 let hash = Advice::of(rule, LockKind::Hash, compares).instead;
+                assert_eq!(set.contains("'get'"), hash.contains("'get'"), "{rule:?}: {set}");
                 let is_about_strings = hash.contains("DELIFEQ") || hash.contains("'get'");
                 let is_written_as_string =
                     matches!(rule, Rule::OverwrittenByAnother | Rule::TakeoverOverwritten);

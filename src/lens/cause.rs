@@ -27,6 +27,8 @@ pub struct Cause<'a> {
     pub is_watched: bool,
     /// Whether the same script takes or frees the lock, too: what it finds before is no failure.
     pub settles_it: bool,
+    /// Whether the same script has looked at the lock before, or asked for it.
+    pub looks_again: bool,
     /// Whether there is a list of all locks, which has the key.
     pub is_listed: bool,
 }
@@ -42,6 +44,7 @@ impl<'a> Cause<'a> {
             is_grouped: false,
             is_watched: false,
             settles_it: false,
+            looks_again: false,
             is_listed: false,
         }
     }

@@ -275,10 +275,8 @@ impl Lock {
                 self.step(news, cause, GONE);
                 None
             }
-            LockChange::Refused => {
-                self.sought_by = cause.is_script().then_some(cause.who.id);
-                self.turn_away(news, cause)
-            }
+            LockChange::Refused if cause.looks_again => None,
+            LockChange::Refused => self.turn_away(news, cause),
             LockChange::TakenAgain => {
                 (self.tenure.holder, self.tenure.has_left) = (Arc::clone(&cause.who), false);
                 self.step(news, cause, What::Deed("asked for it again, and has it"));
@@ -286,7 +284,7 @@ impl Lock {
             }
             LockChange::Waits => self.contend(news, cause, WAITS),
             LockChange::GaveUp => self.contend(news, cause, GAVE_UP),
-            LockChange::Sought | LockChange::Read if cause.is_script() => self.ask(news, cause, seeks),
+            LockChange::Sought | LockChange::Read if cause.is_script() => self.ask(news, cause),
             LockChange::Read => {
                 self.step(news, cause, if cause.is_grouped { READ_IN_EXEC } else { READ });
                 self.look_first(cause)
@@ -329,7 +327,7 @@ impl Lock {
     }
 
     /// A script has asked for the lock, or has read it. If it is a script that takes it, it did not get it.
-    fn ask(&mut self, news: &LockNews, cause: &Cause<'_>, has_asked: bool) -> Option<Wrong> {
+    fn ask(&mut self, news: &LockNews, cause: &Cause<'_>) -> Option<Wrong> {
         let is_own = cause.shows(self.tenure.token.digest);
         if !self.is_taken_by(cause.script_id()) || is_own {
             if news.change == LockChange::Read {
@@ -337,13 +335,11 @@ impl Lock {
             }
             return self.came_back(news, cause);
         }
-        // A script may ask twice in one attempt: EXISTS or MSETNX, and then GET.
-        if has_asked && news.change == LockChange::Read {
+        // A script may ask twice in one attempt: by EXISTS or GET, and then by GET or SET NX.
+        if cause.looks_again {
             return None;
         }
-        let wrong = self.turn_away(news, cause);
-        self.sought_by = (news.change == LockChange::Sought).then_some(cause.who.id);
-        wrong
+        self.turn_away(news, cause)
     }
 
     /// The number in a hash was changed.
@@ -531,6 +527,7 @@ impl Lock {
     fn kind(&self) -> LockKind {
         match () {
             () if self.is_hash() => LockKind::Hash,
+            () if self.tenure.is_set => LockKind::SortedSet,
             () if self.signal.is_some() || self.key.starts_with(b"lock:") && self.woken > 0 => {
                 LockKind::Signal
             }

@@ -163,7 +163,8 @@ impl Lens {
         let taken = match news.change {
             LockChange::Taken { token, expires_at_ms } => Some((token, expires_at_ms, cause.command)),
             LockChange::TakenInSteps { token, expires_at_ms, by } => Some((token, Some(expires_at_ms), by)),
-            LockChange::TakenAsHash { token, expires_at_ms, by } => Some((token, expires_at_ms, by)),
+            LockChange::TakenAsHash { token, expires_at_ms, by }
+            | LockChange::TakenAsSet { token, expires_at_ms, by } => Some((token, expires_at_ms, by)),
             LockChange::Renewed { token, expires_at_ms } => Some((token, Some(expires_at_ms), cause.command)),
             _ => None,
         };
@@ -216,7 +217,9 @@ impl Lens {
             }
             // A script that takes a lock gets the token from its client. A field of its own is a counter.
             LockChange::TakenInSteps { token, .. } if token.is_small_number => true,
-            LockChange::TakenInSteps { token, .. } | LockChange::TakenAsHash { token, .. } => {
+            LockChange::TakenInSteps { token, .. }
+            | LockChange::TakenAsHash { token, .. }
+            | LockChange::TakenAsSet { token, .. } => {
                 request.is_some_and(|request| !shows(request, token.digest))
             }
             // The script has compared it if the client has sent it. What is no word is rather a session.

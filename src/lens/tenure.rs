@@ -28,6 +28,8 @@ pub struct Tenure {
     pub ended: Option<Ended>,
     /// How often its holder has renewed it, and when for the last time.
     pub renewals: Renewals,
+    /// Whether it is a sorted set.
+    pub(super) is_set: bool,
     /// The script that took it, if one did.
     pub(super) script: Option<u64>,
     /// The token that its holder had before it wrote something else over it.
@@ -147,6 +149,7 @@ impl Tenure {
             entered: owner.map(|owner| Entered { owner, depth: 1 }),
             ended: None,
             renewals: Renewals::default(),
+            is_set: matches!(news.change, LockChange::TakenAsSet { .. }),
             // A script that renews does not take.
             script: cause.script_id().filter(|_| !is_renewed),
             covered: None,

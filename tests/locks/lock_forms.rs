@@ -169,3 +169,34 @@ fn compare_and_set_is_not_overwriting() {
     }
     assert_eq!(findings(&mut observer).len(), 2);
 }
+
+#[test]
+fn a_sorted_set_with_the_word_for_one_holder_is_a_lock_while_it_has_one() {
+    const TAKE: &str = "redis.call('ZADD', KEYS[1], ARGV[2], ARGV[1]) redis.call('ZADD', KEYS[1], ARGV[2], '__write__') return redis.call('PEXPIRE', KEYS[1], 30000)";
+    let (mut observer, [mut one, mut two], _server) = frozen(["one", "two"]);
+    let mut take = |key: &str| one.cmd(["EVAL", TAKE, "1", key, ONES, "1795727738000"]).is(1);
+    take("invoice");
+    assert_eq!(holder(&mut observer).as_deref(), Some("one"));
+    assert_eq!(text(&observer.line("LOCKS GET invoice").reply(), "taken-by"), "zadd");
+    two.line("DEL invoice").is(1);
+    is_found(&mut observer, &[("deleted-by-another", &["two", "one"])]);
+    let advice = text(&observer.line("LOCKS LOG").items()[0], "instead");
+    assert!(advice.contains("Symfony") && !advice.contains("'get'"), "{advice}");
+    // It becomes a lock of readers, or gets another member.
+    for change in ["ZREM invoice __write__", "ZADD invoice 1 another"] {
+        take("invoice");
+        two.line(change).is(1);
+        assert_eq!(holder(&mut observer), None, "{change}");
+        two.line("DEL invoice").is(1);
+    }
+    // A limit of so many requests a minute, and a board of scores.
+    for script in [
+        "redis.call('ZADD', KEYS[1], ARGV[2], ARGV[1]) return redis.call('PEXPIRE', KEYS[1], 30000)",
+        "redis.call('ZADD', KEYS[1], ARGV[2], ARGV[1], 7, 'other') return redis.call('PEXPIRE', KEYS[1], 30000)",
+        "redis.call('ZADD', KEYS[1], ARGV[2], 'own', 7, '__write__') return redis.call('PEXPIRE', KEYS[1], 30000)",
+    ] {
+        one.cmd(["EVAL", script, "1", "requests", ONES, "1795727738000"]).is(1);
+        two.line("DEL requests").is(1);
+    }
+    assert_eq!((holder(&mut observer), findings(&mut observer).len()), (None, 1));
+}

@@ -79,6 +79,13 @@ const GO_TAKE: &str = "local function may_override() local offset = tonumber(ARG
 const GO_EXTEND: &str = "for _, key in ipairs(KEYS) do if redis.call(\"get\", key) ~= ARGV[1] then return false end end for _, key in ipairs(KEYS) do redis.call(\"pexpire\", key, ARGV[2]) end return redis.status_reply(\"OK\")";
 const GO_RELEASE: &str = "for _, key in ipairs(KEYS) do if redis.call(\"get\", key) ~= ARGV[1] then return false end end return redis.call(\"del\", unpack(KEYS))";
 
+/// Symfony Lock, from 5.2 on: a sorted set of the tokens and their ends. The arguments are the token, and
+/// milliseconds.
+const PHP_TAKE: &str = "local key = KEYS[1] if redis.call('TYPE', key).ok == 'string' then return false end local now = redis.call('TIME') now = now[1] * 1000 + math.floor(now[2] / 1000) redis.call('ZREMRANGEBYSCORE', key, '-inf', now) if redis.call('ZSCORE', key, ARGV[1]) then if not redis.call('ZSCORE', key, '__write__') and redis.call('ZCOUNT', key, '-inf', '+inf') > 1 then return false end elseif redis.call('ZCOUNT', key, '-inf', '+inf') > 0 then return false end redis.call('ZADD', key, now + ARGV[2], ARGV[1]) redis.call('ZADD', key, now + ARGV[2], '__write__') redis.call('PEXPIREAT', key, redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')[2]) return true";
+const PHP_EXTEND: &str = "local key = KEYS[1] if redis.call('TYPE', key).ok == 'string' then return false end local now = redis.call('TIME') now = now[1] * 1000 + math.floor(now[2] / 1000) if not redis.call('ZSCORE', key, ARGV[1]) then return false end redis.call('ZADD', key, now + ARGV[2], ARGV[1]) if redis.call('ZSCORE', key, '__write__') then redis.call('ZADD', key, now + ARGV[2], '__write__') end redis.call('PEXPIREAT', key, redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')[2]) return true";
+const PHP_RELEASE: &str = "local key = KEYS[1] if redis.call('TYPE', key).ok == 'string' then return false end if not redis.call('ZSCORE', key, ARGV[1]) then return false end redis.call('ZREM', key, ARGV[1]) redis.call('ZREM', key, '__write__') local last = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')[2] if nil ~= last then redis.call('PEXPIREAT', key, last) end return true";
+const PHP_LOOK: &str = "local key = KEYS[1] if redis.call('TYPE', key).ok == 'string' then return false end local now = redis.call('TIME') now = now[1] * 1000 + math.floor(now[2] / 1000) redis.call('ZREMRANGEBYSCORE', key, '-inf', now) if redis.call('ZSCORE', key, ARGV[1]) then return true end return false";
+
 const LIBRARIES: &[Library] = &[
     Library {
         name: "redis-py (`Lock`), django-redis (`lock`)",
@@ -176,6 +183,15 @@ const LIBRARIES: &[Library] = &[
         ..LIBRARY
     },
     Library {
+        name: "Symfony Lock, from 5.2 on",
+        how: "a script: `ZADD`, `PEXPIREAT`",
+        take: &["EVAL", PHP_TAKE, "1", "KEY", "TOKEN", "30000"],
+        extend: Some(&["EVAL", PHP_EXTEND, "1", "KEY", "TOKEN", "30000"]),
+        release: &["EVAL", PHP_RELEASE, "1", "KEY", "TOKEN"],
+        look: Some(&["EVAL", PHP_LOOK, "1", "KEY", "TOKEN"]),
+        ..LIBRARY
+    },
+    Library {
         name: "ShedLock",
         extend: Some(&["SET", "KEY", "TOKEN", "XX", "PX", "30000"]),
         release: &["DEL", "KEY"],
@@ -210,6 +226,10 @@ impl Library {
 
     fn is_hash(&self) -> bool {
         self.take.contains(&TAKE_HASH)
+    }
+
+    fn is_collection(&self) -> bool {
+        self.is_hash() || self.take.contains(&PHP_TAKE)
     }
 
     fn compares(&self) -> bool {
@@ -392,9 +412,9 @@ fn a_lock_that_another_overwrites_is_found() {
             }
             assert!(library.takes(&mut b, TOKENS[1]));
             a.cmd(["SET", KEY, TOKENS[0], "PX", "30000"]).is_ok();
-            let rule = if library.is_hash() { "deleted-by-another" } else { "overwritten-by-another" };
+            let rule = if library.is_collection() { "deleted-by-another" } else { "overwritten-by-another" };
             is_found(&mut observer, &[(rule, &["a", "b"])]);
-            if !library.is_hash() {
+            if !library.is_collection() {
                 let lock = observer.cmd(["LOCKS", "GET", KEY]).reply();
                 assert_eq!(text(&lock, "holder.name"), "a");
                 assert_eq!(text(&array(&lock, "past")[0], "state"), "overwritten-by-another");
@@ -409,7 +429,7 @@ fn a_lock_that_another_prolongs_is_found() {
         for line in
             ["EXPIRE lock:job 600", "PEXPIRE lock:job 60000", "PERSIST lock:job", "GETEX lock:job EX 900"]
         {
-            if library.is_hash() && line.starts_with("GETEX") {
+            if library.is_collection() && line.starts_with("GETEX") {
                 continue;
             }
             let (mut observer, [mut a, mut b], _server) = frozen(["a", "b"]);

@@ -18,7 +18,9 @@ use crate::keyspace::transaction::following::records::Recorder;
 use crate::values::packed::COUNT_BYTES;
 use crate::values::pairs;
 use crate::values::tree::Remains;
-use crate::values::{Content, HASH_KIND, LIST_KIND, Limit, Shape, Structure, Type, Value, WrongType};
+use crate::values::{
+    Content, HASH_KIND, LIST_KIND, Limit, SORTED_SET_KIND, Shape, Structure, Type, Value, WrongType,
+};
 
 /// A collection that is being changed.
 #[derive(Debug)]
@@ -313,7 +315,7 @@ impl Transaction<'_> {
         self.follow_steps(key, changed.steps, changed.bytes);
         self.event(T::FACTS.events, event, key);
         self.second_event::<T>(changed.second_event, key);
-        if T::FACTS.kind == HASH_KIND || T::FACTS.kind == LIST_KIND {
+        if [HASH_KIND, LIST_KIND, SORTED_SET_KIND].contains(&T::FACTS.kind) {
             self.note_made(hash, T::FACTS.kind, event);
         }
         Ok(changed.result)
@@ -371,7 +373,7 @@ impl Transaction<'_> {
         }
         let is_empty = is_emptied || (T::FACTS.len)(entry.content_at(now_ms)) == 0;
         let next_ms = entry.expiring().map(|fields| fields.earliest_ms());
-        let is_lock = T::FACTS.kind == HASH_KIND && entry.is_lock();
+        let is_lock = [HASH_KIND, SORTED_SET_KIND].contains(&T::FACTS.kind) && entry.is_lock();
         let bytes = if steps.is_some() { entry.bytes_in_all() } else { 0 };
         let steps = steps.map(Recorder::finish);
         if T::FACTS.kind == HASH_KIND && (had_field_expiries || next_ms.is_some()) {

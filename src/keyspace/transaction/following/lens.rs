@@ -13,6 +13,8 @@
 //! the mark when it gets another field, or a value that is no such number. For other hashes this costs one
 //! note in the transaction that makes them, and a look at the bit.
 //!
+//! So does a sorted set with a token and the word for a lock of one holder, as Symfony makes it.
+//!
 //! Some clients wait at a list until a lock is released. A transaction that makes a list of one element with
 //! an expiry, and then deletes a lock, wakes the next holder by that list.
 //!
@@ -33,7 +35,7 @@ use crate::keyspace::store::token::{LONG_BYTES, Token};
 use crate::keyspace::transaction::Transaction;
 use crate::keyspace::transaction::following::news::{Effect, LockChange, LockNews};
 use crate::resp::number::parse_integer;
-use crate::values::{HASH_KIND, LIST_KIND, Value};
+use crate::values::{HASH_KIND, LIST_KIND, SORTED_SET_KIND, Value};
 
 /// A longer value is no token.
 const TOKEN_BYTES_MAX: usize = 1024;
@@ -187,19 +189,40 @@ impl Absences {
     }
 }
 
-/// The field of a hash with a single field, and the number in it.
+/// The member of a sorted set which says that its other member is the only holder, as in Symfony's locks.
+const ONE_HOLDER: &[u8] = b"__write__";
+
+/// The holder of a lock that is a collection, and how often it has taken it: the field of a hash with a single
+/// field, and the number in it; or the token in a sorted set that has one, beside [`ONE_HOLDER`].
 fn owner(value: Value<'_>) -> Option<(Box<[u8]>, Token, u64)> {
-    if value.facts.kind != HASH_KIND || (value.facts.len)(value.content) != 1 {
+    let members = match value.facts.kind {
+        HASH_KIND => 1,
+        SORTED_SET_KIND => 2,
+        _ => return None,
+    };
+    if (value.facts.len)(value.content) != members {
         return None;
     }
-    let mut found = None;
-    (value.facts.each)(value.content, &mut |element| {
-        if let [field, number] = element {
+    let (mut found, mut has_one_holder) = (None, members == 1);
+    (value.facts.each)(value.content, &mut |element| match element {
+        [ONE_HOLDER, _] if members == 2 => has_one_holder = true,
+        [token, _] if members == 2 => found = Some((excerpt(token).into(), Token::of(token), 1)),
+        [field, number] => {
             let number = parse_integer(number).and_then(|number| u64::try_from(number).ok());
             found = number.map(|number| (excerpt(field).into(), Token::of(field), number));
         }
+        _ => {}
     });
-    found
+    found.filter(|_| has_one_holder)
+}
+
+/// Whether a sorted set has lost its token and keeps [`ONE_HOLDER`], which a release takes out next.
+fn is_being_released(value: Value<'_>) -> bool {
+    let mut is_alone = value.facts.kind == SORTED_SET_KIND && (value.facts.len)(value.content) == 1;
+    if is_alone {
+        (value.facts.each)(value.content, &mut |element| is_alone = element.first() == Some(&ONE_HOLDER));
+    }
+    is_alone
 }
 
 /// Reports of locks.
@@ -210,14 +233,14 @@ impl Transaction<'_> {
         self.made = Some(Made { hash, database: self.database, kind, by });
     }
 
-    /// Marks a hash that got its expiry, if the transaction has made it and it looks like a lock.
+    /// Marks a hash or a sorted set that got its expiry, if the transaction has made it and it looks like a lock.
     #[cold]
     pub(in crate::keyspace) fn follow_made(&mut self, key: &[u8], expires_at_ms: Option<u64>) {
         let (keyspace, database) = (self.keyspace(), self.database());
         let (spot, shard) = self.shard(key);
         let is_meant =
-            |made: &Made| (made.hash, made.database, made.kind) == (spot.hash, database, HASH_KIND);
-        let Some(Made { by, .. }) = self.made.filter(is_meant) else { return };
+            |made: &Made| (made.hash, made.database) == (spot.hash, database) && made.kind != LIST_KIND;
+        let Some(Made { by, kind, .. }) = self.made.filter(is_meant) else { return };
         let entry = shard.table(database).and_then(|table| table.find(spot, key));
         let Some((field, token, 1)) = entry.and_then(|entry| owner(self.value_of(entry))) else { return };
         if expires_at_ms.is_none() || self.is_replay() {
@@ -228,7 +251,12 @@ impl Transaction<'_> {
         let Some(entry) = shard.entry_mut(database, spot, key) else { return };
         entry.set_lock(true);
         if keyspace.lock_allowance.is_open() {
-            self.report(key, LockChange::TakenAsHash { token, expires_at_ms, by }, Some(field));
+            match kind {
+                HASH_KIND => {
+                    self.report(key, LockChange::TakenAsHash { token, expires_at_ms, by }, Some(field))
+                }
+                _ => self.report(key, LockChange::TakenAsSet { token, expires_at_ms, by }, None),
+            }
         } else {
             shard.unfollowed += 1;
         }
@@ -362,11 +390,15 @@ impl Transaction<'_> {
         }
     }
 
-    /// Follows a hash that is a lock and was changed.
+    /// Follows a hash or a sorted set that is a lock and was changed.
     #[cold]
     pub(in crate::keyspace) fn follow_depth(&self, key: &[u8]) {
         let Some(entry) = self.entry(key) else { return };
-        match owner(self.value_of(entry)) {
+        let value = self.value_of(entry);
+        match owner(value) {
+            _ if is_being_released(value) => {}
+            // Its holder has moved its end.
+            Some(_) if value.facts.kind == SORTED_SET_KIND => {}
             Some((_, _, depth)) => self.report_lock(key, LockChange::Depth(depth)),
             None => {
                 entry.set_lock(false);

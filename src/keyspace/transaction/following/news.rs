@@ -93,6 +93,15 @@ pub enum LockChange {
         /// The command that made it.
         by: &'static str,
     },
+    /// A sorted set was made together with its expiry, with one token and the word for a lock of one holder.
+    TakenAsSet {
+        /// The same facts about its token.
+        token: Token,
+        /// When it expires.
+        expires_at_ms: Option<u64>,
+        /// The command that made it.
+        by: &'static str,
+    },
     /// A script has renewed a string with an expiry that no mark shows to be a lock.
     Renewed {
         /// The same facts about its value.
@@ -102,7 +111,7 @@ pub enum LockChange {
     },
     /// The number in a hash is another one now.
     Depth(u64),
-    /// A hash has become something else than a lock.
+    /// A hash or a sorted set has become something else than a lock.
     Changed,
     /// It was taken, so another client did not get it.
     Refused,
@@ -148,6 +157,11 @@ pub enum LockChange {
 }
 
 impl LockChange {
+    /// Whether a client has looked at the lock, or has asked for it in vain.
+    pub fn is_look(self) -> bool {
+        matches!(self, LockChange::Read | LockChange::Sought | LockChange::Refused)
+    }
+
     /// Whether a client holds the lock from now on, as far as is known.
     pub fn is_taken(self) -> bool {
         matches!(
@@ -155,6 +169,7 @@ impl LockChange {
             LockChange::Taken { .. }
                 | LockChange::TakenInSteps { .. }
                 | LockChange::TakenAsHash { .. }
+                | LockChange::TakenAsSet { .. }
                 | LockChange::Renewed { .. }
         )
     }
