@@ -164,6 +164,46 @@ fn what_is_stored_is_of_one_moment_though_others_write_meanwhile() {
     client.line("SCARD a").is(both[0]);
 }
 
+#[test]
+fn what_others_have_written_before_it_is_stored_is_in_it() {
+    let server = Server::start();
+    let mut client = server.client();
+    for key in ["a", "b"] {
+        add(&mut client, "SADD", key, 0..MEMBERS);
+        add(&mut client, "ZADD", &format!("z{key}"), 0..MEMBERS);
+    }
+    let mut writer = server.client();
+    let mut number = 0;
+    for (store, write, look) in [
+        ("SUNIONSTORE d a b", "SADD b #", "SISMEMBER d #"),
+        ("ZUNIONSTORE d 2 za zb", "ZADD zb 1 #", "ZSCORE d #"),
+        ("ZRANGESTORE d za 0 -1", "ZADD za 1 #", "ZSCORE d #"),
+    ] {
+        for _ in 0..5 {
+            client.line("DEL d").ignored();
+            client.send(&support::client::request(store.split(' ')));
+            let mut before = Vec::new();
+            while client.is_silent_for(Duration::from_micros(1)) {
+                number += 1;
+                writer.line("MULTI").is_ok();
+                writer.line(&write.replace('#', &number.to_string())).is_simple("QUEUED");
+                writer.line("EXISTS d").is_simple("QUEUED");
+                if writer.line("EXEC").items()[1] == Reply::Integer(0) {
+                    before.push(number);
+                }
+            }
+            client.reply().integer();
+            for number in before {
+                let found = client.line(&look.replace('#', &number.to_string())).reply().to_string();
+                assert!(
+                    ["(integer) 1", "1", "\"1\""].contains(&found.as_str()),
+                    "{store}: {number}: {found}"
+                );
+            }
+        }
+    }
+}
+
 /// Does something at some moment while another client's request is made, for as many moments as rounds.
 fn at_many_moments(rounds: u64, mut act: impl FnMut(u64, Duration)) {
     for round in 0..rounds {
