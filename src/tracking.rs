@@ -303,6 +303,7 @@ impl Tracking {
                 }
                 Effect::Flushed => table.flush(by, clients),
                 Effect::Lock(_)
+                | Effect::LockLost(_)
                 | Effect::LocksFlushed { .. }
                 | Effect::LocksSwapped { .. }
                 | Effect::Event { .. } => {}

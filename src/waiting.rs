@@ -48,7 +48,8 @@ impl<W> Default for Line<W> {
 }
 
 impl<W: Waits> Line<W> {
-    /// Adds a client, or puts it in the place of the one that has this ticket. Returns whether there was none.
+    /// Adds a client, or puts it in the place of the one that has this ticket. Returns whether there was
+    /// none.
     pub(crate) fn enter(&mut self, ticket: Ticket, client: W) -> bool {
         let was_there = self.leave(ticket);
         self.for_absence += usize::from(client.kind() == ABSENT_KIND);
@@ -135,7 +136,9 @@ mod tests {
     #[test]
     fn a_client_is_found_by_its_token_for_as_long_as_it_stands_there() {
         let mut line = Line::default();
-        [(1, "a"), (2, "b"), (3, "a")].map(|(ticket, token)| assert!(line.enter(ticket, Named(token))));
+        for (ticket, token) in [(1, "a"), (2, "b"), (3, "a")] {
+            assert!(line.enter(ticket, Named(token)));
+        }
         let found = |line: &Line<Named>, token: &'static str| -> Vec<Ticket> {
             line.with_token(token.as_bytes()).map(|(ticket, _)| ticket).collect()
         };

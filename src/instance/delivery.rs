@@ -17,11 +17,11 @@ use super::Instance;
 use crate::clients::Who;
 use crate::events::EventClass;
 use crate::glob::Pattern;
-use crate::keyspace::{Effect, LockChange, LockNews, Transaction};
+use crate::keyspace::{Effect, LockChange, LockNews, LostLock, Transaction};
 use crate::lens::{Cause, Lens, Script, Writer};
 use crate::pubsub::{ChannelKind, KINDS};
 use crate::remote::news::{Ears, News};
-use crate::resp::{OwnedRequest, Request};
+use crate::resp::{OwnedRequest, Protocol, Reply, Request, tree};
 use crate::session::{Item, LockItem, Session};
 
 /// The command that had an effect, outside of EXEC and scripts.
@@ -166,15 +166,33 @@ impl Instance {
                         self.pubsub.publish(ChannelKind::Channel, channel, message, by);
                     });
                 }
+                Effect::LockLost(lost) if !lost.is_known(by) => self.tell_lost(&lost),
                 // What a client has done was followed before it was logged.
                 Effect::Lock(news) if by.is_none() => self.follow_by_itself(&news),
                 Effect::Lock(_)
+                | Effect::LockLost(_)
                 | Effect::LocksFlushed { .. }
                 | Effect::LocksSwapped { .. }
                 | Effect::Changed { .. }
                 | Effect::Flushed => {}
             }
         }
+    }
+
+    /// Notifies the holder of a lock, and those who listen to the lock's channel, that it has lost the lock.
+    fn tell_lost(&self, lost: &LostLock) {
+        let LostLock { client, database, key, number, why } = lost;
+        if let Some(client) = self.clients.get(*client).filter(|client| client.protocol() == Protocol::Resp3)
+        {
+            let name = [tree::bulk("lock-lost"), tree::bulk(key)];
+            let news = name.into_iter().chain([tree::integer(number.cast_signed()), tree::bulk(why.name())]);
+            let mut push = Vec::new();
+            let _ = Reply::new(&mut push, Protocol::Resp3).tree(&tree::push(news));
+            client.send(&push);
+        }
+        let channel = [format!("__lock@{database}__:").as_bytes(), key].concat();
+        let message = format!("{number} {}", why.name());
+        self.pubsub.publish(ChannelKind::Channel, &channel, message.as_bytes(), None);
     }
 
     /// Puts the effects of one command of an EXEC or a script into the session's outbox.
@@ -192,7 +210,7 @@ impl Instance {
             match effect {
                 Effect::Changed { key, by_itself } => session.outbox().add_change(key, by_itself),
                 Effect::Flushed => session.outbox().add_flush(),
-                Effect::Event { .. } | Effect::Lock(_) => later.push(effect),
+                Effect::Event { .. } | Effect::Lock(_) | Effect::LockLost(_) => later.push(effect),
                 Effect::LocksFlushed { .. } | Effect::LocksSwapped { .. } => {}
             }
         }
@@ -208,6 +226,9 @@ impl Instance {
                             session.outbox().add_elsewhere(news);
                         }
                     });
+                }
+                Effect::LockLost(lost) if !lost.is_known(Some(session.client.id)) => {
+                    session.outbox().add_lost(lost);
                 }
                 // The store knows who holds the locks there.
                 Effect::Lock(_) if session.keys_in_store.is_some() => {}
@@ -288,6 +309,7 @@ impl Instance {
                 Item::Changed { key, by_itself } => {
                     self.tracking.tell(&[Effect::Changed { key, by_itself }], by, &self.clients);
                 }
+                Item::Lost(lost) => self.tell_lost(&lost),
                 Item::Flushed => self.tracking.tell(&[Effect::Flushed], by, &self.clients),
                 Item::Read { tracker, key } => {
                     let keys_max = self.config.tracking_table_max_keys.size();

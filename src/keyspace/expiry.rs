@@ -135,6 +135,7 @@ impl Keyspace {
             tx.free_expired(&key);
             // If it has not expired, it gets an alarm again.
             tx.note_ready(database, &key);
+            tx.doubt(&key, None);
             end(tx, self, &mut notify);
         }
     }

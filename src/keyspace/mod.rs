@@ -72,7 +72,7 @@ pub(crate) use transaction::following::journal::{Journal, LongKey, Own, Piece};
 use transaction::following::lens::Allowance;
 pub(crate) use transaction::following::lens::Grouping;
 use transaction::following::losses::Losses;
-pub(crate) use transaction::following::news::{Effect, LockChange, LockNews};
+pub(crate) use transaction::following::news::{Effect, LockChange, LockNews, LostLock};
 pub(crate) use transaction::following::records;
 pub(crate) use transaction::following::surveys::{KeySurvey, Survey, Surveyed};
 pub(crate) use transaction::following::watching::Watching;

@@ -104,7 +104,7 @@ pub struct Known {
     pub token: Arc<[u8]>,
     /// Whether it takes over the place of an attempt with the same token, and gets a lock that the token has.
     pub comes_again: bool,
-    /// The client.
+    /// What ends its wait, if another attempt takes over its place.
     pub client: Arc<clients::Client>,
 }
 
@@ -192,8 +192,8 @@ impl Awaited {
         }
     }
 
-    /// Calls the client whose token a lock has: an attempt of its own has got it, whose reply was lost. If the
-    /// token is not known, the first client that comes again reads it.
+    /// Calls the client whose token a lock has: an attempt of its own has got it, whose reply was lost. If
+    /// the token is not known, the first client that comes again reads it.
     fn call_holder(&mut self, version: i64, token: Option<&[u8]>, clients: &mut HashMap<Ticket, Client>) {
         if self.read == version {
             return;

@@ -229,8 +229,8 @@ impl Runner {
             lua.exec_raw::<()>((&returned_table, handle, own), |state| {
                 ffi::lua_pushcclosure(state, run_script, OWN_VALUES);
                 places = [(); 3].map(|()| ffi::luaL_ref(state, ffi::LUA_REGISTRYINDEX));
-                // When the registry has no more room, Lua makes an array of those with small numbers, where they
-                // are found with fewer instructions.
+                // When the registry has no more room, Lua makes an array of those with small numbers, where
+                // they are found with fewer instructions.
                 let more = [(); REFERENCES_MORE].map(|()| {
                     ffi::lua_pushboolean(state, 1);
                     ffi::luaL_ref(state, ffi::LUA_REGISTRYINDEX)

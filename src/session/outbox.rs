@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::clients::Who;
-use crate::keyspace::{LockChange, LockNews};
+use crate::keyspace::{LockChange, LockNews, LostLock};
 use crate::pubsub::Letter;
 use crate::remote::news::News;
 
@@ -55,6 +55,8 @@ pub enum Item {
         /// Whether no command changed it: it has expired, or was evicted.
         by_itself: bool,
     },
+    /// A holder has lost a lock.
+    Lost(Box<LostLock>),
     /// All keys were removed.
     Flushed,
     /// The client itself has read a key after it changed, and keeps a copy.
@@ -130,6 +132,11 @@ impl Outbox {
     /// Adds a push to the client itself. The commands that have one are queued, which bounds them.
     pub fn add_own(&mut self, push: Vec<u8>) {
         self.items.push(Item::Own(push));
+    }
+
+    /// Adds that a holder has lost a lock. There are no more than there are such locks.
+    pub fn add_lost(&mut self, lost: Box<LostLock>) {
+        self.items.push(Item::Lost(lost));
     }
 
     /// Adds that a key has changed, unless that is its last news already.

@@ -17,6 +17,7 @@ mod lock_late;
 mod lock_lens;
 mod lock_libraries;
 mod lock_likes;
+mod lock_notify;
 mod lock_thieves;
 mod locks;
 mod paused;

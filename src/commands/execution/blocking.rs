@@ -54,7 +54,10 @@ pub(in crate::commands) fn take_or_wait(
         session.client.set_waiting(Waiting::No);
     }
     let reply = match taken? {
-        Taken::Something(sent) => return Ok(sent),
+        Taken::Something(sent) => {
+            guard(blocking, tx, request, &session.client);
+            return Ok(sent);
+        }
         Taken::Nothing(reply) => reply,
     };
     if session.may_not_wait || !waits {
@@ -105,6 +108,15 @@ pub(in crate::commands) fn take_or_wait(
     session.blocked = Some(Blocked { waiter, until, again });
     // The reply when the client's timeout has passed.
     Ok((blocking.waiting.timed_out)(reply))
+}
+
+/// Has a client that was granted a lock be notified when it loses it, if it wants that.
+fn guard(blocking: &Blocking, tx: &mut Transaction<'_>, request: Request<'_>, client: &Client) {
+    /// The place of the key of all LOCK commands.
+    const KEY: usize = 2;
+    if blocking.waiting.notifies.is_some_and(|notifies| notifies(request)) {
+        tx.guard_lock(request.at(KEY), client.id);
+    }
 }
 
 /// The place of an earlier attempt with the same token, if this one takes it over.
@@ -218,7 +230,10 @@ impl Attempt for Retry {
         let Some(request) = self.request.request() else { return Attempted::Nothing };
         let reply = Reply::new(out, self.protocol);
         match (self.blocking.take)(tx, request, Some(keys), reply) {
-            Ok(Taken::Something(_)) => Attempted::Served,
+            Ok(Taken::Something(_)) => {
+                guard(self.blocking, tx, request, &self.client);
+                Attempted::Served
+            }
             Ok(Taken::Nothing(_)) if self.blocking.waiting.is_shared => Attempted::NothingForIt,
             Ok(Taken::Nothing(_)) => Attempted::Nothing,
             Err(error) => {

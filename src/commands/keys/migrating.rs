@@ -198,6 +198,7 @@ impl Asked {
             match receipt {
                 Receipt::Done if is_value && (self.copies || !is_overtaken) => {
                     migration.arrived += 1;
+                    tx.note_moved(&parcel.key);
                     if !self.copies && tx.remove(&parcel.key) {
                         tx.event(EventClass::GENERIC, "del", &parcel.key);
                     }

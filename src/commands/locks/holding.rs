@@ -62,6 +62,7 @@ const LOCK_ACQUIRE: Command = Command {
         PX,
         Argument::integer("milliseconds").token("WAIT").optional(),
         Argument::pure_token("again", "AGAIN").optional(),
+        Argument::pure_token("notify", "NOTIFY").optional(),
     ],
     tips: &["nondeterministic_output"],
     example: &[
@@ -81,11 +82,18 @@ const LOCK_ACQUIRE: Command = Command {
                 let Acquiring { token, is_again: comes_again, .. } = Acquiring::parse(request)?;
                 Ok(Applicant { token, comes_again })
             }),
+            notifies: Some(|request| {
+                request.len() > WITHOUT_OPTIONS
+                    && Acquiring::parse(request).is_ok_and(|acquiring| acquiring.is_notified)
+            }),
             ..WaitingRules::PLAIN
         },
     }),
     ..STRING
 };
+
+/// The arguments of LOCK ACQUIRE without options.
+const WITHOUT_OPTIONS: usize = 6;
 
 /// The arguments of LOCK ACQUIRE.
 struct Acquiring<'a> {
@@ -94,13 +102,16 @@ struct Acquiring<'a> {
     wait: Timeout<'a>,
     /// Whether the token may hold the lock already.
     is_again: bool,
+    /// Whether the client is notified when it loses the lock.
+    is_notified: bool,
 }
 
 impl<'a> Acquiring<'a> {
     fn parse(request: Request<'a>) -> Result<Acquiring<'a>> {
         let (token, lifetime) = token_and_lifetime(request)?;
-        let mut acquiring = Acquiring { token, lifetime, wait: Timeout::None, is_again: false };
-        let mut options = Options::new(request, 6);
+        let (wait, is_again, is_notified) = (Timeout::None, false, false);
+        let mut acquiring = Acquiring { token, lifetime, wait, is_again, is_notified };
+        let mut options = Options::new(request, WITHOUT_OPTIONS);
         while let Some(option) = options.next() {
             match option {
                 _ if is_word(option, "wait") && matches!(acquiring.wait, Timeout::None) => {
@@ -109,6 +120,7 @@ impl<'a> Acquiring<'a> {
                     acquiring.wait = Timeout::Milliseconds(timeout_ms);
                 }
                 _ if is_word(option, "again") && !acquiring.is_again => acquiring.is_again = true,
+                _ if is_word(option, "notify") && !acquiring.is_notified => acquiring.is_notified = true,
                 _ => return Err(Error::SYNTAX),
             }
         }
@@ -145,7 +157,10 @@ fn acquire<'r>(
     served: Only<'_>,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
-    let Acquiring { token, lifetime, wait, is_again } = Acquiring::parse(request)?;
+    let Acquiring { token, lifetime, wait, is_again, is_notified } = Acquiring::parse(request)?;
+    if is_notified && tx.is_in_store() {
+        return Err(Error::fixed("ERR NOTIFY is for locks in memory, and this key is in the store"));
+    }
     let key = request.at(2);
     let expires_at_ms = expiry(tx, lifetime, "lock|acquire")?;
     if is_again && holds(tx, key, token) {

@@ -57,6 +57,11 @@ impl Transaction<'_> {
         is_free
     }
 
+    /// Whether the keys are those of a store, in a keyspace that the request has borrowed.
+    pub fn is_in_store(&self) -> bool {
+        self.wanted.records_spans()
+    }
+
     /// The fencing number of a key that is there, if it has one.
     pub fn fence_of(&self, key: &[u8]) -> Option<u64> {
         let fence = self.unseen(key)?.fence()?;

@@ -10,7 +10,7 @@ use crate::keyspace::store::table::{LockBefore, NewEntry, Removed};
 use crate::keyspace::transaction::following::changes::Extent;
 use crate::keyspace::transaction::following::lens::Grouping;
 use crate::keyspace::transaction::following::losses::Loss;
-use crate::keyspace::transaction::following::news::LockChange;
+use crate::keyspace::transaction::following::news::{LockChange, LossReason};
 use crate::values::{Content, Encoding, LONG_TEXT_BYTES, STRING_KIND, Value};
 
 /// When a written key expires.
@@ -287,6 +287,7 @@ impl Transaction<'_> {
     /// Replaces `target` as [`copy`](Self::copy) does, and deletes `source`.
     pub fn carry(&mut self, source: &[u8], target_database: usize, target: &[u8]) {
         self.copy(source, target_database, target);
+        self.note_moved(source);
         if self.remove(source) {
             self.shard_mut(source).1.changes -= 1;
         }
@@ -327,6 +328,7 @@ impl Transaction<'_> {
         if removed.is_lock {
             self.report_lock(key, LockChange::Broken);
         }
+        self.doubt(key, Some(LossReason::Broken));
         self.follow_removal(key, removed);
     }
 

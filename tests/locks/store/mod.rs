@@ -206,8 +206,8 @@ fn a_blocked_client_is_woken_wherever_it_is_connected(kind: Kind) {
     waiter.reply().is_error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
 }
 
-/// Publishes messages at a front-end until a client of another one hears them: within a second, unless front-ends
-/// connect anew meanwhile, whose news may get lost. Of what it heard, the client has read all.
+/// Publishes messages at a front-end until a client of another one hears them: within a second, unless
+/// front-ends connect anew meanwhile, whose news may get lost. Of what it heard, the client has read all.
 fn publish_until_heard(listener: &mut Client, speaker: &mut Client) {
     let mut messages = 0;
     eventually("a message crosses over", || {
@@ -223,7 +223,8 @@ fn publish_until_heard(listener: &mut Client, speaker: &mut Client) {
     });
 }
 
-/// Waits until messages that are published at a front-end reach a client of another one. From then on none is lost.
+/// Waits until messages that are published at a front-end reach a client of another one. From then on none
+/// is lost.
 fn wait_until_heard(listener: &mut Client, from: &Server) {
     let mut speaker = from.client();
     listener.line("SUBSCRIBE heard").ignored();

@@ -277,7 +277,8 @@ pub fn try_signal(process_id: u32, name: &str) -> bool {
     let process = Pid::from_raw(process_id.try_into().expect("the number of a process"));
     let is_there = nix::sys::signal::kill(process, signal).is_ok();
     if signal == Signal::SIGSTOP {
-        // The system stops its threads once one of them has run again. On a busy machine, others go on for long.
+        // The system stops its threads once one of them has run again. On a busy machine, others go on for
+        // long.
         wait_until("the process has stopped", || !is_running(process_id));
     }
     is_there

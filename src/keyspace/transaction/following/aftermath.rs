@@ -10,6 +10,7 @@ use crate::keyspace::store::table::Table;
 use crate::keyspace::transaction::Transaction;
 use crate::keyspace::transaction::following::blocked::{Served, Waiter};
 use crate::keyspace::transaction::following::changes::Changes;
+use crate::keyspace::transaction::following::guards::Doubt;
 use crate::keyspace::transaction::following::lens::Absences;
 use crate::keyspace::transaction::following::news::Effect;
 use crate::keyspace::transaction::following::recording::Recorded;
@@ -29,6 +30,8 @@ pub(in crate::keyspace) struct Aftermath {
     pub(in crate::keyspace) changes: Changes,
     /// Changed keys for which clients wait, with their databases.
     pub(in crate::keyspace) ready: Vec<(usize, Box<[u8]>)>,
+    /// Changed keys that are locks with guards.
+    pub(in crate::keyspace) doubts: Vec<Doubt>,
     /// Clients that look again, since the clock was turned.
     pub(in crate::keyspace) timed: Vec<Arc<Waiter>>,
     /// Clients that were served.

@@ -1,8 +1,9 @@
 //! When the locks expire for which clients wait in line: the next in line gets the lock to the millisecond,
-//! though no client asks for the key then.
+//! though no client asks for the key then. And the locks whose holders are notified when they lose them.
 //!
-//! There is one alarm for each such key. It is set when the first client begins to wait, and whenever the
-//! lock's expiry changes. The server's background work [waits](Alarms::changed) for the earliest one.
+//! There is one alarm for each such key. It is set when the first client begins to wait, or a holder to be
+//! notified, and whenever the lock's expiry changes. The server's background work [waits](Alarms::changed)
+//! for the earliest one.
 
 use std::collections::{BTreeMap, BTreeSet};
 

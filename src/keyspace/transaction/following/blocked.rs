@@ -430,9 +430,9 @@ impl Transaction<'_> {
         places.find_map(|(ticket, waiter)| waiter.gives_way().then_some(ticket))
     }
 
-    /// Lets a client wait for very many keys, and holds one after the other. If a key has a value of the kind that the
-    /// client waits for, or gets one before the last key is registered, the client executes its command
-    /// again.
+    /// Lets a client wait for very many keys, and holds one after the other. If a key has a value of the
+    /// kind that the client waits for, or gets one before the last key is registered, the client executes
+    /// its command again.
     pub fn block_one_by_one<'k>(
         &mut self,
         keys: impl Iterator<Item = &'k [u8]>,
@@ -498,6 +498,7 @@ impl Transaction<'_> {
     /// Serves the clients that wait for the keys that the transaction has changed. The caller does so after
     /// its whole command, and before the commit.
     pub fn serve_blocked(&mut self) {
+        self.settle_doubts();
         let own_database = self.database();
         while let Some(aftermath) = self.left.get_mut().if_any()
             && !aftermath.ready.is_empty()
@@ -536,10 +537,11 @@ impl Transaction<'_> {
         shard.side_tables()?.blocked.line(spot.hash, self.database(), key)
     }
 
-    /// Sets the alarm of a lock for which clients wait, or takes it away.
-    fn set_alarm(&self, key: &[u8]) {
-        let has_line = self.line(key).is_some_and(|line| line.for_absence() > 0);
-        let expires_at_ms = self.unseen(key).and_then(Entry::expires_at_ms).filter(|_| has_line);
+    /// Sets the alarm of a lock for which clients wait, or whose holder wants to know of its end, or takes it
+    /// away.
+    pub(in crate::keyspace) fn set_alarm(&self, key: &[u8]) {
+        let is_awaited = self.line(key).is_some_and(|line| line.for_absence() > 0) || self.has_guard(key);
+        let expires_at_ms = self.unseen(key).and_then(Entry::expires_at_ms).filter(|_| is_awaited);
         self.keyspace().followers().alarms.set(self.database(), key, expires_at_ms);
     }
 
@@ -696,10 +698,11 @@ impl Keyspace {
             {
                 self.followers.blocked.change(&self.followers.interest, |count| *count -= 1);
                 if waiter.waits_for_absence()
-                    && shard
-                        .side_tables()
-                        .and_then(|it| it.blocked.line(hash, waiter.database, key))
-                        .is_none_or(|line| line.for_absence() == 0)
+                    && shard.side_tables().is_none_or(|it| {
+                        let line = it.blocked.line(hash, waiter.database, key);
+                        line.is_none_or(|line| line.for_absence() == 0)
+                            && !it.guards.has(hash, waiter.database, key)
+                    })
                 {
                     self.followers.alarms.set(waiter.database, key, None);
                 }

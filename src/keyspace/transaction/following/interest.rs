@@ -12,7 +12,7 @@ use crate::events::EventClass;
 use crate::sync::AtomicU64;
 
 /// What clients and the log want to know. The low half has event classes, surveys, the journal and tracking.
-/// The high half has the number of watched keys.
+/// The high half has the number of watched keys, and of locks with a guard.
 #[derive(Debug, Default)]
 pub struct Interest(AtomicU64);
 
@@ -151,6 +151,11 @@ impl Wanted {
     #[inline(always)]
     pub(in crate::keyspace) fn journal(self) -> bool {
         self.0 & JOURNAL != 0
+    }
+
+    /// The same where a key is watched.
+    pub(in crate::keyspace) fn with_watched(self) -> Wanted {
+        if self.watched() { self } else { Wanted(self.0 + ONE_WATCHED) }
     }
 
     pub(in crate::keyspace) fn watched(self) -> bool {

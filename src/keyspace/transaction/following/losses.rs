@@ -13,7 +13,7 @@ use crate::keyspace::store::entry::Entry;
 use crate::keyspace::store::shard::SweepScope;
 use crate::keyspace::transaction::Transaction;
 use crate::keyspace::transaction::following::changes::Extent;
-use crate::keyspace::transaction::following::news::Effect;
+use crate::keyspace::transaction::following::news::{Effect, LossReason};
 
 /// A key behind the number of its database.
 pub(in crate::keyspace) type DatabaseKey = (usize, Box<[u8]>);
@@ -126,6 +126,8 @@ impl Transaction<'_> {
         let was_there = matches!(loss, Loss::Evicted | Loss::SomeFieldsExpired(_));
         if let Some(side_tables) = shard.side_tables() {
             side_tables.watched.mark(spot.hash, self.database, key, was_there);
+            let why = if loss == Loss::Evicted { LossReason::Evicted } else { LossReason::Expired };
+            self.doubt(key, Some(why));
         }
         if self.wanted.surveyed() {
             let surveys = &self.keyspace().followers().surveys;

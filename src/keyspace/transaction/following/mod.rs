@@ -7,6 +7,7 @@
 //! - [`surveys`]: marks for requests that read many keys one after the other.
 //! - [`blocked`]: clients that wait until a key has something for them; [`targets`]: what they need besides;
 //!   [`alarms`]: when the locks expire for which they wait.
+//! - [`guards`]: locks whose holders want to know when they lose them.
 //! - [`news`]: events, and news for clients that keep copies of keys.
 //! - [`lens`]: news of locks.
 //! - [`losses`]: keys that expire or are evicted.
@@ -20,6 +21,7 @@ pub(in crate::keyspace) mod aftermath;
 pub(in crate::keyspace) mod alarms;
 pub(in crate::keyspace) mod blocked;
 pub(in crate::keyspace) mod changes;
+pub(in crate::keyspace) mod guards;
 pub(in crate::keyspace) mod interest;
 pub(in crate::keyspace) mod journal;
 pub(in crate::keyspace) mod lens;
@@ -40,6 +42,7 @@ use crate::keyspace::store::shard::Followed;
 use crate::keyspace::transaction::following::alarms::Alarms;
 use crate::keyspace::transaction::following::blocked::{BlockedCount, BlockedKeys};
 use crate::keyspace::transaction::following::changes::Extent;
+use crate::keyspace::transaction::following::guards::Guards;
 use crate::keyspace::transaction::following::interest::Interest;
 use crate::keyspace::transaction::following::journal::Journal;
 use crate::keyspace::transaction::following::lens::GoneLocks;
@@ -69,6 +72,7 @@ pub(in crate::keyspace) struct SideTables {
     pub(in crate::keyspace) watched: WatchedKeys,
     pub(in crate::keyspace) blocked: BlockedKeys,
     pub(in crate::keyspace) gone_locks: GoneLocks,
+    pub(in crate::keyspace) guards: Guards,
 }
 
 impl Followed for SideTables {
@@ -174,6 +178,7 @@ impl Transaction<'_> {
         let (spot, shard) = self.shard(key);
         if let Some(side_tables) = shard.side_tables() {
             side_tables.watched.mark(spot.hash, self.database, key, true);
+            self.doubt(key, None);
         }
         if self.wanted.surveyed() {
             self.keyspace().followers().surveys.mark(self.database, key);
@@ -206,6 +211,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         if !self.wanted.watched() {
             return;
         }
+        self.lose_replaced(&replacement);
         let now_ms = self.now_ms();
         for (_, shard) in self.shards_mut().iter_mut().filter(|(_, shard)| shard.side_tables().is_some()) {
             let mut watched = std::mem::take(&mut shard.side_tables_mut().watched);

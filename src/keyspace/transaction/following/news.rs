@@ -25,6 +25,8 @@ pub enum Effect {
     Flushed,
     /// Something happened to a lock.
     Lock(LockNews),
+    /// A holder has lost a lock, and wants to know.
+    LockLost(Box<LostLock>),
     /// All keys of a database were removed, or all keys: with the locks among them.
     LocksFlushed {
         /// The number of the database; `None` for all.
@@ -37,6 +39,67 @@ pub enum Effect {
         /// The number of the other.
         other: usize,
     },
+}
+
+/// A lock that its holder has lost.
+#[derive(Debug)]
+pub struct LostLock {
+    /// The number of the client that has taken it.
+    pub client: u64,
+    /// The number of its database.
+    pub database: usize,
+    /// The key that was the lock.
+    pub key: Box<[u8]>,
+    /// The fencing number that it had.
+    pub number: u64,
+    /// Why it was lost.
+    pub why: LossReason,
+}
+
+/// Why a holder has lost a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossReason {
+    /// Its time had come.
+    Expired,
+    /// A command has deleted it.
+    Deleted,
+    /// A command has written the key: the token has no number any more, or is another one.
+    Overwritten,
+    /// Its database was emptied.
+    Flushed,
+    /// Memory was short.
+    Evicted,
+    /// It has another name, or is in another database or server.
+    Moved,
+    /// An administrator has broken it.
+    Broken,
+}
+
+impl LossReason {
+    /// Its name in what the holder gets.
+    pub fn name(self) -> &'static str {
+        match self {
+            LossReason::Expired => "expired",
+            LossReason::Deleted => "deleted",
+            LossReason::Overwritten => "overwritten",
+            LossReason::Flushed => "flushed",
+            LossReason::Evicted => "evicted",
+            LossReason::Moved => "moved",
+            LossReason::Broken => "broken",
+        }
+    }
+
+    /// Whether no client has meant it.
+    fn is_by_itself(self) -> bool {
+        matches!(self, LossReason::Expired | LossReason::Evicted)
+    }
+}
+
+impl LostLock {
+    /// Whether its holder has done it, if this client has: then it knows.
+    pub fn is_known(&self, by: Option<u64>) -> bool {
+        by == Some(self.client) && !self.why.is_by_itself()
+    }
 }
 
 /// What happened to a lock.

@@ -7,8 +7,8 @@ use crate::linear::register::{self, Moment, Operation, Token};
 /// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Request {
-    /// LOCK ACQUIRE, with its lifetime, and how long the client waits; both in milliseconds. With AGAIN, if it
-    /// may hold the lock already.
+    /// LOCK ACQUIRE, with its lifetime, and how long the client waits; both in milliseconds. With AGAIN, if
+    /// it may hold the lock already.
     Acquire { token: Token, lifetime_ms: u64, wait_ms: Option<u64>, is_again: bool },
     /// LOCK EXTEND, with the new lifetime.
     Extend { token: Token, lifetime_ms: u64 },
