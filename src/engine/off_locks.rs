@@ -1,8 +1,8 @@
 //! What takes long runs here, while it holds no lock.
 //!
-//! What a request reads is copied into a keyspace that holds nothing else. That takes no time: a copy of a large
-//! value shares its nodes. Then the locks are free, so other clients use the keys meanwhile. The copies are
-//! those of one moment, at which their clock stands.
+//! What a request reads is copied into a keyspace that holds nothing else. That takes no time: a copy of a
+//! large value shares its nodes. Then the locks are free, so other clients use the keys meanwhile. The
+//! copies are those of one moment, at which their clock stands.
 //!
 //! A request that only reads runs on the copies. If its client leaves meanwhile, the work ends: nothing but the
 //! copies is in its hands. So does the work of a request that may be brief, and turns out not to be

@@ -171,6 +171,14 @@ fn transactions_and_scripts_tell_of_a_loss_when_they_have_ended() {
     let Some(Reply::Integer(number)) = replies.last() else { panic!("{replies:?}") };
     other.line("DEL l").is(1);
     holder.reply().is(lost(*number, "deleted"));
+    // The first reason counts, whatever came before and after.
+    let number = take(&mut holder);
+    other.line("MULTI").is_ok();
+    for line in ["PEXPIRE l 90000", "RENAME l m", "DEL m", "SET l b", "DEL l"] {
+        other.line(line).is_simple("QUEUED");
+    }
+    other.line("EXEC").ignored();
+    holder.reply().is(lost(number, "moved"));
     let script = "return redis.call('LOCK', 'ACQUIRE', KEYS[1], 'a', 'PX', 60000, 'NOTIFY')";
     let number = holder.cmd(["EVAL", script, "1", "l"]).integer();
     other.cmd(["EVAL", "redis.call('SET', KEYS[1], 'b') return redis.call('DEL', KEYS[1])", "1", "l"]).is(1);
@@ -244,4 +252,40 @@ fn the_next_in_line_is_granted_what_the_holder_is_told_to_have_lost() {
     other.line("SET l c").is_ok();
     next.reply().is(lost(number, "overwritten"));
     assert!(holder.is_silent_for(Duration::from_millis(20)));
+}
+
+/// What is told of very many locks at once takes no longer for each of them.
+#[test]
+fn ten_thousand_losses_at_once_are_told_in_order() {
+    const LOCKS: usize = 10_000;
+    let server = Server::start();
+    let (mut holder, mut other) = (server.client3(), server.client());
+    for end in ["script", "FLUSHALL", "PEXPIRE"] {
+        let take = |number: usize| {
+            request(["LOCK", "ACQUIRE", &format!("l{number}"), "a", "PX", "600000", "NOTIFY"])
+        };
+        holder.send(&(0..LOCKS).flat_map(take).collect::<Vec<u8>>());
+        for _ in 0..LOCKS {
+            holder.reply().integer();
+        }
+        match end {
+            "FLUSHALL" => other.line(end).is_ok(),
+            end => {
+                let call = if end == "script" { "'DEL', 'l'..n" } else { "'PEXPIRE', 'l'..n, 1" };
+                let script = format!("for n = 0, {LOCKS} - 1 do redis.call({call}) end return 1");
+                other.cmd(["EVAL", &script, "0"]).is(1);
+            }
+        }
+        let mut told = Vec::new();
+        for _ in 0..LOCKS {
+            let Reply::Push(push) = holder.reply().reply() else { panic!("no push") };
+            told.push(push[1].to_string());
+        }
+        if end == "script" {
+            assert!(told.iter().enumerate().all(|(number, key)| *key == format!("\"l{number}\"")));
+        }
+        told.sort_unstable();
+        told.dedup();
+        assert_eq!(told.len(), LOCKS, "{end}");
+    }
 }

@@ -11,6 +11,7 @@
 //! A guard has an [alarm](super::alarms), so that the holder hears of the end of a lock that no client looks
 //! at. A guard outlives its client: others may listen to the channel of the lock.
 
+use std::collections::HashMap;
 use std::mem::take;
 use std::ops::DerefMut;
 
@@ -101,9 +102,17 @@ impl Transaction<'_> {
     /// Notes that a key was changed or lost, which may be a lock with a guard, and why, if that is known.
     #[inline]
     pub(in crate::keyspace) fn doubt(&self, key: &[u8], why: Option<LossReason>) {
-        if self.has_guard(key) {
-            self.leave(|aftermath| aftermath.doubts.push(Doubt { key: (self.database(), key.into()), why }));
+        if !self.has_guard(key) {
+            return;
         }
+        let database = self.database();
+        self.leave(|aftermath| {
+            let last = aftermath.doubts.last();
+            let is_known = |last: &Doubt| (last.key.0, &*last.key.1, last.why) == (database, key, why);
+            if !last.is_some_and(is_known) {
+                aftermath.doubts.push(Doubt { key: (database, key.into()), why });
+            }
+        });
     }
 
     /// Notes that a key is about to get another name or place, if it is there.
@@ -117,22 +126,23 @@ impl Transaction<'_> {
         shard.side_tables().is_some_and(|it| it.guards.has(spot.hash, self.database(), key))
     }
 
-    /// Looks whether the locks are lost that the transaction has changed. The first reason counts that was
-    /// noted for a key.
+    /// Looks whether the locks are lost that the transaction has changed, in the order in which it has changed
+    /// them first. The first reason counts that was noted for a key.
     pub(in crate::keyspace) fn settle_doubts(&mut self) {
         let Some(aftermath) = self.left.get_mut().if_any() else { return };
         if aftermath.doubts.is_empty() {
             return;
         }
         let (doubts, current) = (take(&mut aftermath.doubts), self.database());
-        for (at, Doubt { key: (database, key), .. }) in doubts.iter().enumerate() {
-            let is_of_key = |doubt: &&Doubt| doubt.key.0 == *database && doubt.key.1 == *key;
-            if doubts[..at].iter().any(|doubt| is_of_key(&doubt)) {
-                continue;
-            }
-            self.select(*database);
-            let why = doubts[at..].iter().filter(is_of_key).find_map(|doubt| doubt.why);
-            self.settle(key, why);
+        let mut reasons: HashMap<&DatabaseKey, Option<LossReason>> = HashMap::new();
+        for Doubt { key, why } in &doubts {
+            let reason = reasons.entry(key).or_default();
+            *reason = reason.or(*why);
+        }
+        for Doubt { key, .. } in &doubts {
+            let Some(why) = reasons.remove(key) else { continue };
+            self.select(key.0);
+            self.settle(&key.1, why);
         }
         self.select(current);
     }
