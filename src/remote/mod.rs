@@ -374,6 +374,7 @@ impl Remote {
     }
 
     /// The keys for which clients wait, with the versions of their rows as they were seen last.
+    #[cfg(feature = "postgres")]
     fn seen(&self) -> Vec<(Key, i64)> {
         self.state.lock().lines.seen().map(|(key, version)| (key.clone(), version)).collect()
     }

@@ -23,6 +23,10 @@ pub(super) struct Front {
     not(any(feature = "etcd", feature = "postgres")),
     expect(dead_code, reason = "no store is built in")
 )]
+#[cfg_attr(
+    all(feature = "etcd", not(feature = "postgres")),
+    expect(dead_code, reason = "etcd has no such failures")
+)]
 pub(super) enum Failure {
     /// The store has done nothing. The same batch may succeed another time.
     Again,
