@@ -235,7 +235,7 @@ fn count(
     let (effects, after) = (copies.take_effects(), counts(copies));
     instance.keyspace.count_reads_of_copies(after.hits - before.hits, after.misses - before.misses);
     if !effects.is_empty() {
-        instance.follow(&effects, Doer { session, command: command.name, request });
+        instance.follow(&effects, Doer { session, command: command.for_lens(), request });
         instance.notify(effects, Some(session.client.id));
     }
 }

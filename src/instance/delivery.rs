@@ -18,7 +18,7 @@ use crate::clients::Who;
 use crate::events::EventClass;
 use crate::glob::Pattern;
 use crate::keyspace::{Effect, LockChange, LockNews, LostLock, Transaction};
-use crate::lens::{Cause, Lens, Script, Writer};
+use crate::lens::{Cause, Lens, LockUse, Script, Writer};
 use crate::pubsub::{ChannelKind, KINDS};
 use crate::remote::news::{Ears, News};
 use crate::resp::{OwnedRequest, Protocol, Reply, Request, tree};
@@ -29,8 +29,8 @@ use crate::session::{Item, LockItem, Session};
 pub struct Doer<'a> {
     /// The session of the client that sent the command.
     pub session: &'a Session,
-    /// The command's name.
-    pub command: &'static str,
+    /// The command's name, and what it means for a lock.
+    pub command: (&'static str, LockUse),
     /// The request as the client sent it.
     pub request: Request<'a>,
 }
@@ -70,13 +70,13 @@ impl Instance {
         effects: &mut Vec<Effect>,
         tx: &mut Transaction<'_>,
         session: &Session,
-        command: &str,
+        means: LockUse,
         script: Option<Request<'_>>,
     ) {
         let now_ms = || self.clock.now_ms();
         let is_in_store = session.keys_in_store.is_some();
         effects.retain(|effect| match effect {
-            Effect::Lock(news) => self.is_lock_news(news, tx, session, command, script),
+            Effect::Lock(news) => self.is_lock_news(news, tx, session, means, script),
             // What is in a store is followed there.
             Effect::LocksFlushed { .. } | Effect::LocksSwapped { .. } if is_in_store => false,
             Effect::LocksFlushed { database } => {
@@ -100,14 +100,14 @@ impl Instance {
         news: &LockNews,
         tx: &mut Transaction<'_>,
         session: &Session,
-        command: &str,
+        means: LockUse,
         script: Option<Request<'_>>,
     ) -> bool {
         let is_in_store = session.keys_in_store.is_some();
         let which = || Script::of(script?, |_| None);
         let is_queued = session.queue.as_ref().is_some_and(|queue| queue.running.is_some());
         let is_watching = is_queued && session.watching.has(news.database, &news.key);
-        let writer = Writer { client: session.client.id, is_watching, command };
+        let writer = Writer { client: session.client.id, is_watching, means };
         let is_remade = matches!(news.change, LockChange::Remade { .. });
         let is_ignored = news.change.is_taken() && self.ignores_lock(&news.key);
         let is_none =
@@ -201,7 +201,7 @@ impl Instance {
         &self,
         effects: Vec<Effect>,
         session: &mut Session,
-        command: &'static str,
+        command: (&'static str, LockUse),
         is_script: bool,
     ) {
         // Events and news of locks come after the news of keys, as for a single command.
@@ -323,7 +323,12 @@ impl Instance {
     }
 
     /// The cause of what a command has done to a lock that belongs to no other command.
-    fn cause_of<'r>(&self, who: Arc<Who>, command: &'static str, request: Request<'r>) -> Cause<'r> {
+    fn cause_of<'r>(
+        &self,
+        who: Arc<Who>,
+        command: (&'static str, LockUse),
+        request: Request<'r>,
+    ) -> Cause<'r> {
         Cause { is_listed: self.lists_locks(), ..Cause::alone(who, command, request) }
     }
 
@@ -338,6 +343,8 @@ impl Instance {
         }
         if let (Some(client), Some(request)) = (client, request.request()) {
             client.has_taken_locks.store(true, Ordering::Relaxed);
+            // Only commands for locks wait for one.
+            let command = (command, LockUse::IS_FOR_LOCKS);
             let cause = self.cause_of(Who::of(&client), command, request);
             self.lens.follow(news, &cause);
         }

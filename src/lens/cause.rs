@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use memchr::memmem;
 
+use super::lock_use::LockUse;
 use super::script::{Script, is_script, text_of_script, tokens_of_script};
 use crate::clients::Who;
 use crate::digest::{self, digest};
@@ -17,6 +18,8 @@ pub struct Cause<'a> {
     pub who: Arc<Who>,
     /// The command's name.
     pub command: &'static str,
+    /// What it means for a lock.
+    pub means: LockUse,
     /// The request as the client sent it; for a command of a script, the request that runs the script.
     pub request: Request<'a>,
     /// The script that called the command, if one did.
@@ -35,10 +38,15 @@ pub struct Cause<'a> {
 
 impl<'a> Cause<'a> {
     /// A command that belongs to no others.
-    pub fn alone(who: Arc<Who>, command: &'static str, request: Request<'a>) -> Cause<'a> {
+    pub fn alone(
+        who: Arc<Who>,
+        (command, means): (&'static str, LockUse),
+        request: Request<'a>,
+    ) -> Cause<'a> {
         Cause {
             who,
             command,
+            means,
             request,
             script: None,
             is_grouped: false,
@@ -49,9 +57,18 @@ impl<'a> Cause<'a> {
         }
     }
 
-    /// Whether the client has shown a lock's value, which only its holder should know.
+    /// Whether the client has shown a lock's value, which only its holder should know, or the digest of it
+    /// (IFDEQ).
     pub(super) fn shows(&self, token: u64) -> bool {
-        shows(self.request, token)
+        if let Some(is_shown) = shows(self.request, token) {
+            return is_shown;
+        }
+        if self.means.has(LockUse::KEYS_ONLY) {
+            return false;
+        }
+        let step = if self.means.has(LockUse::PAIRS) { 2 } else { 1 };
+        let mut arguments = self.request.from(2).step_by(step).take(TOKENS_MAX);
+        arguments.any(|argument| is_token(argument, token) || digest::parse(argument) == Some(token))
     }
 
     /// Whether the client has sent a script that knows a lock's value.
@@ -72,14 +89,13 @@ impl<'a> Cause<'a> {
     /// The digests of the tokens that the client compares the lock's value with, in order to delete the lock.
     /// A script may have other arguments, too: only those as long as the token may be meant.
     pub(super) fn releases_by(&self, token: Token) -> Vec<u64> {
-        const RELEASING: &[&str] = &["delifeq", "delex", "lock|release"];
         match self.script {
             Some(script) if script.deletes && token.is_long => {
                 let arguments = tokens_of_script(self.request).into_iter().flatten();
                 let alike = |argument: &&[u8]| argument.len() == token.bytes;
                 arguments.filter(alike).map(digest).collect()
             }
-            None if RELEASING.contains(&self.command) && self.compares() => {
+            None if self.means.has(LockUse::DELETES.and(LockUse::COMPARES)) && self.compares() => {
                 let last = self.request.at(self.request.len() - 1);
                 digest::parse(last).into_iter().chain([digest(last)]).collect()
             }
@@ -104,32 +120,29 @@ impl<'a> Cause<'a> {
 
     /// Whether it deletes a lock, by itself or by comparing.
     pub(super) fn deletes(&self) -> bool {
-        const DELETING: &[&str] = &["del", "unlink", "getdel", "delifeq", "delex", "lock|release"];
-        DELETING.contains(&self.command)
+        self.means.has(LockUse::DELETES)
     }
 
     /// Whether it looks into a lock that is a hash.
     pub(super) fn looks(&self) -> bool {
-        const LOOKING: &[&str] = &["hexists", "hget", "hmget", "hgetall"];
-        LOOKING.contains(&self.command)
+        self.means.has(LockUse::LOOKS_INTO)
     }
 
     /// Whether it changes when a lock expires.
     pub(super) fn extends(&self) -> bool {
-        const EXTENDING: &[&str] =
-            &["expire", "pexpire", "expireat", "pexpireat", "persist", "getex", "lock|extend"];
-        EXTENDING.contains(&self.command)
+        self.means.has(LockUse::EXTENDS)
     }
 
     /// Whether it compares the lock's value with one that the client sends.
     pub(super) fn compares(&self) -> bool {
-        const COMPARING: &[&str] = &["delifeq", "delex", "set", "lock|release", "lock|extend", "lock|fence"];
-        self.is_script() || COMPARING.contains(&self.command) && self.request.len() > 2
+        let may_compare = self.means.has(LockUse::COMPARES) || self.means.has(LockUse::MAY_COMPARE);
+        self.is_script() || may_compare && self.request.len() > 2
     }
 
     /// Whether it compares the lock's value with one that the client sends, and does nothing if they differ.
     pub(super) fn compares_token(&self) -> bool {
-        self.compares() && (self.is_script() || self.command != "set" || sets_if_equal(self.request))
+        let is_sure = self.is_script() || self.means.has(LockUse::COMPARES);
+        self.compares() && (is_sure || sets_if_equal(self.request))
     }
 }
 
@@ -156,35 +169,15 @@ fn sets_if_equal(request: Request<'_>) -> bool {
     options.take(TOKENS_MAX).any(|option| is(option, b"ifeq") || is(option, b"ifdeq"))
 }
 
-/// Whether a command writes a lock's value as a whole; a key that is changed otherwise is no lock.
-pub(crate) fn rewrites(command: &str) -> bool {
-    const REWRITING: &[&str] =
-        &["set", "setnx", "getset", "setex", "psetex", "mset", "msetnx", "msetex", "restore"];
-    REWRITING.contains(&command)
-}
-
 /// Arguments that are looked at, and how long one may be to be. Redisson renews a hundred locks at once, with
 /// a key and a token for each.
 const TOKENS_MAX: usize = 256;
 const TOKEN_BYTES_MAX: usize = 1024;
 
-/// Whether a request shows a lock's value, or the digest of it (IFDEQ). Keys, and the number of keys of a
-/// script, are no tokens: the commonest token is 1.
-pub(crate) fn shows(request: Request<'_>, token: u64) -> bool {
-    if let Some(mut tokens) = tokens_of_script(request) {
-        return tokens.any(|argument| is_token(argument, token));
-    }
-    // Commands of which all arguments are keys.
-    const KEYS_ONLY: &[&[u8]] = &[b"del", b"unlink", b"rename", b"renamenx", b"copy", b"sinterstore"];
-    const PAIRS: &[&[u8]] = &[b"mset", b"msetnx"];
-    let is_one_of = |names: &[&[u8]]| names.iter().any(|name| request.name().eq_ignore_ascii_case(name));
-    if is_one_of(KEYS_ONLY) {
-        return false;
-    }
-    let step = if is_one_of(PAIRS) { 2 } else { 1 };
-    let first = 2.min(request.len());
-    let mut arguments = request.from(first).step_by(step).take(TOKENS_MAX);
-    arguments.any(|argument| is_token(argument, token) || digest::parse(argument) == Some(token))
+/// Whether a request that runs a script shows a lock's value; `None` for another request. Keys, and the
+/// number of keys, are no tokens: the commonest token is 1.
+pub(crate) fn shows(request: Request<'_>, token: u64) -> Option<bool> {
+    tokens_of_script(request).map(|mut tokens| tokens.any(|argument| is_token(argument, token)))
 }
 
 /// Whether a value is a part of another one, as a token is of a JSON text or of what msgpack has packed: a

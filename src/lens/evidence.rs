@@ -36,11 +36,11 @@ impl Evidence {
         self.is_wanted || self.is_named
     }
 
-    /// Notes whether the name of a key says that it is a lock, or the command that took it. `is_listed` says
-    /// that there is a list of all locks.
-    pub(super) fn note_name(&mut self, key: &[u8], command: &str, is_listed: bool) {
+    /// Notes whether the name of a key says that it is a lock. `is_known` says that it is one for another
+    /// reason: a command took it that takes nothing else, or there is a list of all locks.
+    pub(super) fn note_name(&mut self, key: &[u8], is_known: bool) {
         if !self.is_named {
-            self.is_named = is_listed || command.starts_with("lock|") || names::speaks_of_lock(key);
+            self.is_named = is_known || names::speaks_of_lock(key);
         }
     }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use super::advice::{Advice, LockKind};
 use super::cause::Cause;
 use super::evidence::Evidence;
+use super::lock_use::LockUse;
 use super::rules::Rule;
 use super::tenure::{End, Ended, Tenure};
 use super::timeline::{GAVE_UP, GONE, OF_ANOTHER, READ, READ_IN_EXEC, Timeline, WAITS, What};
@@ -138,8 +139,9 @@ impl Lock {
     }
 
     /// Notes whether its name, or the command that took it, says that it is a lock.
-    pub(super) fn note_name(&mut self, is_listed: bool) {
-        self.evidence.note_name(&self.key, self.tenure.command, is_listed);
+    pub(super) fn note_name(&mut self, cause: &Cause<'_>) {
+        let is_known = cause.is_listed || cause.means.has(LockUse::IS_FOR_LOCKS);
+        self.evidence.note_name(&self.key, is_known);
     }
 
     /// Notes whether a command compares the token of a holder, present or past.
@@ -269,7 +271,7 @@ impl Lock {
             }
             LockChange::Read if self.is_hash() && cause.is_grouped => self.look(news, cause, seeks),
             LockChange::Missed
-                if self.is_hash() && cause.is_grouped && (seeks || cause.command == "exists") =>
+                if self.is_hash() && cause.is_grouped && (seeks || cause.means.has(LockUse::SEEKS)) =>
             {
                 self.sought_by = Some(cause.who.id);
                 self.step(news, cause, GONE);
@@ -410,7 +412,8 @@ impl Lock {
         }
         // A client that gets the old value knows from whom it takes the lock over; so does one that has read
         // it while it watches the key.
-        let knows_it = cause.command == "getset" || cause.is_watched && self.has_read(cause.who.id);
+        let knows_it =
+            cause.means.has(LockUse::TAKES_OVER) || cause.is_watched && self.has_read(cause.who.id);
         if knows_it || self.tenure.stamp_has_passed(news.at_ms) {
             self.pass_to(news, cause, next, End::TakenOver);
             return None;

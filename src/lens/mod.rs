@@ -12,6 +12,7 @@ mod cause;
 mod evidence;
 mod findings;
 mod lock;
+mod lock_use;
 mod names;
 mod rules;
 mod script;
@@ -29,11 +30,12 @@ use crate::keyspace::fencing::Fencing;
 use crate::keyspace::{LockChange, LockNews, Token};
 use crate::resp::Request;
 pub(crate) use cause::Cause;
-use cause::{rewrites, shows, shows_part};
+use cause::{shows, shows_part};
 pub(crate) use findings::Finding;
 use findings::{Findings, Volume};
 use lock::Wrong;
 pub(crate) use lock::{Lock, Refused};
+pub(crate) use lock_use::LockUse;
 pub(crate) use rules::Rule;
 pub(crate) use script::Script;
 pub(crate) use tenure::{End, Tenure};
@@ -70,13 +72,13 @@ struct Segment {
 
 /// A command that writes a lock, and its client.
 #[derive(Clone, Copy, Debug)]
-pub struct Writer<'a> {
+pub struct Writer {
     /// The number of the client.
     pub client: u64,
     /// Whether the command is one of EXEC, and the client watched the key.
     pub is_watching: bool,
-    /// The command's name.
-    pub command: &'a str,
+    /// What the command means for a lock.
+    pub means: LockUse,
 }
 
 /// A lock that counts as held.
@@ -200,33 +202,33 @@ impl Lens {
     pub fn is_no_lock(
         &self,
         news: &LockNews,
-        writer: Writer<'_>,
+        writer: Writer,
         request: Option<Request<'_>>,
         script: impl FnOnce() -> Option<Script>,
     ) -> bool {
+        let is_shown = |request: Request<'_>, token: Token| shows(request, token.digest) == Some(true);
         let shows_value = |request: Request<'_>, token: Token| {
-            shows(request, token.digest)
-                || news.value.as_ref().is_some_and(|value| shows_part(request, value))
+            is_shown(request, token) || news.value.as_ref().is_some_and(|value| shows_part(request, value))
         };
         match news.change {
             // What a script writes to come back after a while is a time.
             LockChange::Taken { token, expires_at_ms: Some(_) } | LockChange::TakenInSteps { token, .. }
-                if request.is_some() && token.stamp_ms.is_some() =>
+                if request.is_some() && token.stamp_ms.is_some() && !names::speaks_of_lock(&news.key) =>
             {
-                !names::speaks_of_lock(&news.key)
+                true
             }
             // A script that takes a lock gets the token from its client. A field of its own is a counter.
             LockChange::TakenInSteps { token, .. } if token.is_small_number => true,
             LockChange::TakenInSteps { token, .. }
             | LockChange::TakenAsHash { token, .. }
             | LockChange::TakenAsSet { token, .. } => {
-                request.is_some_and(|request| !shows(request, token.digest))
+                request.is_some_and(|request| !is_shown(request, token))
             }
             // The script has compared it if the client has sent it. What is no word is rather a session.
             LockChange::Renewed { token, .. } => {
                 !token.is_word || !request.is_some_and(|request| shows_value(request, token))
             }
-            LockChange::Written { .. } if !rewrites(writer.command) => true,
+            LockChange::Written { .. } if !writer.means.has(LockUse::REWRITES) => true,
             LockChange::Written { before, token, .. }
                 if before.is_small_number && token.is_small_number && before.digest != token.digest =>
             {
@@ -235,13 +237,13 @@ impl Lens {
             }
             // A script that takes a lock never writes over the token of another.
             LockChange::Written { before, token, .. } => request.is_some_and(|request| {
-                let is_own = before.digest == token.digest || shows(request, before.digest);
+                let is_own = before.digest == token.digest || is_shown(request, before);
                 let script = script().map(|script| script.id);
                 !is_own && self.with(news, |lock| lock.is_taken_by(script)).unwrap_or(false)
             }),
             LockChange::Remade { token, .. } => {
-                let is_shown = || request.is_some_and(|request| shows_value(request, token));
-                !self.with(news, |lock| lock.is_remade(token, is_shown)).unwrap_or(false)
+                let has_sent = || request.is_some_and(|request| shows_value(request, token));
+                !self.with(news, |lock| lock.is_remade(token, has_sent)).unwrap_or(false)
             }
             _ => false,
         }
@@ -315,13 +317,13 @@ impl Lens {
                 let lock = &mut segment.locks[at];
                 let wrong = lock.judge_next(news, cause, &next);
                 lock.pass_to(news, cause, next, End::Unseen);
-                lock.note_name(cause.is_listed);
+                lock.note_name(cause);
                 segment.worths[at] = lock.worth(news.at_ms);
                 wrong.map(|wrong| lock_finding(lock, wrong, news.at_ms))
             }
             None => {
                 let mut lock = Lock::new(news, cause, next);
-                lock.note_name(cause.is_listed);
+                lock.note_name(cause);
                 segment.add(lock, news.at_ms);
                 None
             }

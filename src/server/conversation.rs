@@ -237,7 +237,8 @@ impl Conversation {
             && blocking.kind == ABSENT_KIND
             && let Some((key, _)) = registered.command.keys_of(request).next()
         {
-            let doer = Doer { session: &self.session, command: registered.command.name, request };
+            let command = registered.command.for_lens();
+            let doer = Doer { session: &self.session, command, request };
             self.instance.follow_given_up(doer, key);
         }
     }

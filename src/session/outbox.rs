@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crate::clients::Who;
 use crate::keyspace::{LockChange, LockNews, LostLock};
+use crate::lens::LockUse;
 use crate::pubsub::Letter;
 use crate::remote::news::News;
 
@@ -79,8 +80,8 @@ pub struct LockItem {
     pub news: LockNews,
     /// The client, as it was.
     pub who: Arc<Who>,
-    /// The name of the command that did it.
-    pub command: &'static str,
+    /// The name of the command that did it, and what the command means for a lock.
+    pub command: (&'static str, LockUse),
     /// The index of the request in the client's queue, if EXEC runs it, or the script that called it.
     pub queued: Option<usize>,
     /// Whether a script called the command.

@@ -106,9 +106,10 @@ fn unsafe_is_in_ten_rooms() {
 /// command decides.
 const KNOW_NAMES: &[(&str, &str)] = &[
     ("cli", "the client knows a server only by the names of its commands"),
-    ("lens/cause.rs", "the lens reads requests as the libraries of locks write them, by their names"),
-    ("lens/lock.rs", "the same"),
-    ("lens/script.rs", "the same"),
+    (
+        "lens/script.rs",
+        "the lens searches the texts of scripts, as libraries write them, for the names of commands",
+    ),
     ("persistence/aof/reader.rs", "a log of other servers may hold requests that are too long for one"),
     ("config", "`save` is a parameter, `debug` and `swapdb` are values of parameters"),
     ("options/loading.rs", "`save` is a parameter"),

@@ -123,12 +123,12 @@ pub(crate) fn deliver_effects(
         tx.serve_blocked();
     }
     let mut effects = tx.take_effects();
-    instance.sift(&mut effects, tx, session, command.name, script);
+    instance.sift(&mut effects, tx, session, command.locks, script);
     // What was done for clients that waited comes after what EXEC's own commands did.
     if !effects.is_empty() && (is_one_of_several || session.outbox.is_some()) {
-        instance.collect(effects, session, command.name, script.is_some());
+        instance.collect(effects, session, command.for_lens(), script.is_some());
     } else if !effects.is_empty() {
-        instance.follow(&effects, Doer { session, command: command.name, request });
+        instance.follow(&effects, Doer { session, command: command.for_lens(), request });
         // With appendfsync always, other clients hear of changes when these are durable.
         session.logged.commit(tx);
         instance.notify(effects, Some(session.client.id));

@@ -2,6 +2,7 @@
 
 use crate::instance::Instance;
 use crate::keyspace::{Keyspace, Prepared, Transaction};
+use crate::lens::LockUse;
 use crate::resp::{Reply, Request};
 use crate::session::Session;
 use crate::values::Kept;
@@ -65,6 +66,8 @@ pub struct Command {
     pub code: Code,
     /// What else the server must know of it.
     pub traits: Traits,
+    /// What it means for a lock.
+    pub locks: LockUse,
     /// ACL categories beyond those that follow from flags and `run`.
     pub categories: Categories,
     /// The heading under which it is documented.
@@ -114,6 +117,7 @@ impl Command {
         channels: Channels::NONE,
         code: Code::None,
         traits: Traits::NONE,
+        locks: LockUse::NONE,
         categories: Categories::NONE,
         group: Group::GENERIC,
         summary: "",
@@ -145,6 +149,11 @@ impl Command {
             run: Run::Help(of),
             ..Command::DEFAULTS
         }
+    }
+
+    /// Its name, and what it means for a lock.
+    pub fn for_lens(&self) -> (&'static str, LockUse) {
+        (self.name, self.locks)
     }
 
     /// The number of its arguments.

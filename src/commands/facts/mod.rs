@@ -29,6 +29,7 @@ pub use command::{Command, Group, Run};
 pub(crate) use concern::{AllKeys, Channels, Code, Concern};
 pub(crate) use context::{Context, Result};
 
+pub(crate) use crate::lens::LockUse;
 pub(crate) use cost::{Cost, Costs, Estimate, LONG_COPY_BYTES, SMALL_BYTES_MAX, is_small};
 pub use flags::Flags;
 pub(crate) use flags::{KeyFlags, Traits};

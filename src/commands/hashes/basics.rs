@@ -11,7 +11,7 @@ use crate::commands::args;
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, LockUse, Result, Run,
 };
 use crate::commands::random_and_scan::{Selection, Wanted, reply_scanned};
 
@@ -127,6 +127,7 @@ const HGET: Command = Command {
     name: "hget",
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    locks: LockUse::LOOKS_INTO,
     summary: "Returns the value of a hash field.",
     since: "2.0.0",
     complexity: "O(1)",
@@ -150,6 +151,7 @@ const HMGET: Command = Command {
     name: "hmget",
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    locks: LockUse::LOOKS_INTO,
     summary: "Returns the values of several hash fields.",
     since: "2.0.0",
     complexity: "O(N) where N is the number of fields being requested.",
@@ -172,6 +174,7 @@ fn hmget(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result
 const HGETALL: Command = Command {
     name: "hgetall",
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    locks: LockUse::LOOKS_INTO,
     summary: "Returns all fields of a hash with their values.",
     since: "2.0.0",
     complexity: "O(N) where N is the size of the hash.",
@@ -278,6 +281,7 @@ const HEXISTS: Command = Command {
     name: "hexists",
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO)],
+    locks: LockUse::LOOKS_INTO,
     summary: "Returns whether a hash has a field.",
     since: "2.0.0",
     complexity: "O(1)",

@@ -9,7 +9,8 @@ use crate::commands::args::{self, Options, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Categories, Command, Concern, Flags, Group, KeyFlags, KeySpec, Result, Run, Scope,
+    Argument, ArgumentKind, Categories, Command, Concern, Flags, Group, KeyFlags, KeySpec, LockUse, Result,
+    Run, Scope,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -21,6 +22,7 @@ const KEY: Command = Command { categories: Categories::KEYSPACE, group: Group::G
 const DEL: Command = Command {
     name: "del",
     keys: &[KeySpec::every(1, KeyFlags::RM.and(KeyFlags::DELETE))],
+    locks: LockUse::DELETES.and(LockUse::KEYS_ONLY),
     summary: "Deletes keys; returns how many were present.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of keys that will be removed. When a key to remove holds a value other than a string, the individual complexity for this key is O(M) where M is the number of elements in the list, set, sorted set or hash. Removing a single key that holds a string value is O(1).",
@@ -56,6 +58,7 @@ const EXISTS: Command = Command {
     name: "exists",
     flags: Flags::FAST,
     keys: &[KeySpec::every(1, KeyFlags::RO)],
+    locks: LockUse::SEEKS,
     summary: "Returns how many of the given keys are present; repeated keys count each time.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of keys to check.",
@@ -99,6 +102,7 @@ const UNLINK: Command = Command {
     name: "unlink",
     flags: Flags::FAST,
     keys: &[KeySpec::every(1, KeyFlags::RM.and(KeyFlags::DELETE))],
+    locks: LockUse::DELETES.and(LockUse::KEYS_ONLY),
     summary: "Deletes keys and frees large values in the background; returns how many keys were present.",
     since: "4.0.0",
     complexity: "O(1) for each key removed regardless of its size. Then the command does O(N) work in a different thread in order to reclaim memory, where N is the number of allocations the deleted objects where composed of.",
@@ -149,6 +153,7 @@ const RENAME: Command = Command {
         KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
         KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::UPDATE)),
     ],
+    locks: LockUse::KEYS_ONLY,
     summary: "Renames a key, replacing any key of the new name.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -193,6 +198,7 @@ const RENAMENX: Command = Command {
         KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE)),
         KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::INSERT)),
     ],
+    locks: LockUse::KEYS_ONLY,
     summary: "Renames a key only if the new name is free; returns 1 if it was renamed, 0 if not.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -228,6 +234,7 @@ const COPY: Command = Command {
         KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::UPDATE)),
     ],
     other_database: Some(|request, own, databases| Some(copy_options(request, own, databases).ok()?.0)),
+    locks: LockUse::KEYS_ONLY,
     summary: "Copies a key, in this database or to another one.",
     since: "6.2.0",
     complexity: "O(N) worst case for collections, where N is the number of nested items. O(1) for string values.",

@@ -21,7 +21,7 @@ use crate::commands::args::{self, Options, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Prepares, Result, Run,
+    Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, LockUse, Prepares, Result, Run,
 };
 use crate::commands::fingerprint::Fingerprint;
 
@@ -145,6 +145,7 @@ const RESTORE: Command = Command {
     keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE))],
     categories: Categories::DANGEROUS.and(Categories::KEYSPACE),
     group: Group::GENERIC,
+    locks: LockUse::REWRITES,
     summary: "Creates a key from a payload of DUMP.",
     since: "2.6.0",
     complexity: "O(1) to create the new key and additional O(N*M) to reconstruct the serialized value, where N is the number of Redis objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1). However for sorted set values the complexity is O(N*M*log(N)) because inserting values into sorted sets is O(log(N)).",

@@ -6,7 +6,9 @@ use crate::resp::{Reply, Request};
 use crate::commands::args::{self, Options, TimeUnit, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
-use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
+use crate::commands::facts::{
+    Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, LockUse, Result, Run,
+};
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[EXPIRE, EXPIREAT, EXPIRETIME, PERSIST, PEXPIRE, PEXPIREAT, PEXPIRETIME, PTTL, TTL];
@@ -68,6 +70,7 @@ fn told(tx: &Transaction<'_>, key: &[u8], convert: impl Fn(u64) -> u64) -> i64 {
 const EXPIRE: Command = Command {
     name: "expire",
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
+    locks: LockUse::EXTENDS,
     summary: "Sets a key to expire after a number of seconds; 0 or less deletes it.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -86,6 +89,7 @@ const EXPIRE: Command = Command {
 
 const PEXPIRE: Command = Command {
     name: "pexpire",
+    locks: LockUse::EXTENDS,
     summary: "Sets a key to expire after a number of milliseconds; 0 or less deletes it.",
     since: "2.6.0",
     arguments: &[Argument::KEY, Argument::integer("milliseconds"), ExpireConditions::ARGUMENT],
@@ -167,6 +171,7 @@ impl ExpireConditions {
 const PERSIST: Command = Command {
     name: "persist",
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::UPDATE))],
+    locks: LockUse::EXTENDS,
     summary: "Removes the expiry of a key.",
     since: "2.2.0",
     complexity: "O(1)",
@@ -193,6 +198,7 @@ fn persist(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
 
 const EXPIREAT: Command = Command {
     name: "expireat",
+    locks: LockUse::EXTENDS,
     summary: "Sets a key to expire at a Unix time in seconds; a time in the past deletes it.",
     since: "1.2.0",
     arguments: &[Argument::KEY, Argument::unix_time("unix-time-seconds"), ExpireConditions::ARGUMENT],
@@ -209,6 +215,7 @@ const EXPIREAT: Command = Command {
 
 const PEXPIREAT: Command = Command {
     name: "pexpireat",
+    locks: LockUse::EXTENDS,
     summary: "Sets a key to expire at a Unix time in milliseconds; a time in the past deletes it.",
     since: "2.6.0",
     arguments: &[Argument::KEY, Argument::unix_time("unix-time-milliseconds"), ExpireConditions::ARGUMENT],

@@ -15,8 +15,8 @@ use crate::commands::args::{self, Options, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Applicant, Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Only, Prepares,
-    Result, Run, Taken, Timeout, WaitingRules,
+    Applicant, Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, LockUse, Only,
+    Prepares, Result, Run, Taken, Timeout, WaitingRules,
 };
 use crate::commands::strings::basics::{Condition, tell_of_write};
 use crate::commands::strings::compare::delete_if;
@@ -50,6 +50,7 @@ const LOCK_ACQUIRE: Command = Command {
     name: "lock|acquire",
     flags: Flags::DENYOOM.and(Flags::BLOCKING).and(Flags::FAST),
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::INSERT))],
+    locks: LockUse::IS_FOR_LOCKS,
     summary: "Takes a free lock and returns its fencing number; otherwise returns nil, or waits in line.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -193,6 +194,7 @@ const LOCK_EXTEND: Command = Command {
     name: "lock|extend",
     flags: Flags::FAST,
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
+    locks: LockUse::EXTENDS.and(LockUse::COMPARES).and(LockUse::IS_FOR_LOCKS),
     summary: "Makes a lock expire later and returns its fencing number, if the token holds it; otherwise nil.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -245,6 +247,7 @@ const LOCK_RELEASE: Command = Command {
     name: "lock|release",
     flags: Flags::FAST,
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RM.and(KeyFlags::DELETE))],
+    locks: LockUse::DELETES.and(LockUse::COMPARES).and(LockUse::IS_FOR_LOCKS),
     summary: "Deletes a lock if the token holds it, which grants it to the next in line.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -297,6 +300,7 @@ const LOCK_FENCE: Command = Command {
     name: "lock|fence",
     flags: Flags::FAST,
     keys: &[KeySpec::range(2, 0, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
+    locks: LockUse::COMPARES.and(LockUse::IS_FOR_LOCKS),
     summary: "Returns the fencing number of a lock, if the token holds it; otherwise nil.",
     since: "1.0.0",
     complexity: "O(1)",

@@ -13,8 +13,8 @@ use crate::types::sets::{FACTS, Member, NewSet, Set, SetView};
 use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Made, MakeResult, Prepares,
-    Result, Run,
+    Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, LockUse, Made, MakeResult,
+    Prepares, Result, Run,
 };
 use crate::commands::{costs, storing};
 use crate::values::Kept;
@@ -74,6 +74,7 @@ const SINTERSTORE: Command = Command {
         KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE)),
         KeySpec::range(2, -1, 1, KeyFlags::RO.and(KeyFlags::ACCESS)),
     ],
+    locks: LockUse::KEYS_ONLY,
     summary: "Stores the intersection of sets at a key; returns its size.",
     since: "1.0.0",
     complexity: "O(N*M) worst case where N is the cardinality of the smallest set and M is the number of sets.",

@@ -10,7 +10,8 @@ use crate::commands::args::{self, Options, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Prepares, Result, Run,
+    Argument, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, LockUse, Prepares, Result,
+    Run,
 };
 use crate::values::STRING_KIND;
 
@@ -23,6 +24,7 @@ const SETNX: Command = Command {
     name: "setnx",
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::INSERT))],
+    locks: LockUse::REWRITES,
     summary: "Sets a key to a string only if the key is absent; returns 1 if it was set, 0 if not.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -89,6 +91,7 @@ const GETSET: Command = Command {
     name: "getset",
     flags: Flags::DENYOOM.and(Flags::FAST),
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
+    locks: LockUse::REWRITES.and(LockUse::TAKES_OVER),
     summary: "Sets a key to a string and returns the old string, in one atomic step.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -122,6 +125,7 @@ const SET: Command = Command {
     )
     .variable(set_key_flags)
     .noted("RW and ACCESS due to the optional `GET` argument")],
+    locks: LockUse::REWRITES.and(LockUse::MAY_COMPARE),
     summary: "Sets a key to a string, replacing any value; takes conditions and an expiry.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -423,6 +427,7 @@ const GETDEL: Command = Command {
     name: "getdel",
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::DELETE))],
+    locks: LockUse::DELETES,
     summary: "Returns the string at a key and deletes the key, in one atomic step.",
     since: "6.2.0",
     complexity: "O(1)",
@@ -462,6 +467,7 @@ const GETEX: Command = Command {
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))
         .noted("RW and UPDATE because it changes the TTL")],
+    locks: LockUse::EXTENDS,
     summary: "Returns the string at a key and sets or removes the key's expiry.",
     since: "6.2.0",
     complexity: "O(1)",
@@ -504,6 +510,7 @@ const SETEX: Command = Command {
     name: "setex",
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE))],
+    locks: LockUse::REWRITES,
     summary: "Sets a key to a string that expires after a number of seconds.",
     since: "2.0.0",
     complexity: "O(1)",
@@ -528,6 +535,7 @@ const PSETEX: Command = Command {
     name: "psetex",
     flags: Flags::DENYOOM,
     keys: &[KeySpec::first(KeyFlags::OW.and(KeyFlags::UPDATE))],
+    locks: LockUse::REWRITES,
     summary: "Sets a key to a string that expires after a number of milliseconds.",
     since: "2.6.0",
     complexity: "O(1)",

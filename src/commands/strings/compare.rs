@@ -12,7 +12,9 @@ use super::basics::Condition;
 use crate::commands::args::Options;
 use crate::commands::costs;
 use crate::commands::error::Error;
-use crate::commands::facts::{Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run};
+use crate::commands::facts::{
+    Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, LockUse, Result, Run,
+};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[DELEX, DELIFEQ, DIGEST];
 
@@ -23,6 +25,7 @@ const STRING: Command =
 const DELIFEQ: Command = Command {
     name: "delifeq",
     keys: &[KeySpec::first(KeyFlags::RM.and(KeyFlags::DELETE))],
+    locks: LockUse::DELETES.and(LockUse::COMPARES),
     summary: "Deletes a key only if its string equals the given one: the safe way to release a lock.",
     since: "9.0.0",
     complexity: "O(1)",
@@ -46,6 +49,7 @@ const DELEX: Command = Command {
     name: "delex",
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::DELETE).and(KeyFlags::VARIABLE_FLAGS))
         .variable(delex_key_flags)],
+    locks: LockUse::DELETES.and(LockUse::COMPARES),
     summary: "Deletes a key, optionally only if its string, or its string's digest, equals or differs from one.",
     since: "8.4.0",
     complexity: "O(1) for IFEQ/IFNE, O(N) for IFDEQ/IFDNE where N is the length of the string value.",

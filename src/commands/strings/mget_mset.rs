@@ -10,7 +10,7 @@ use crate::commands::args::{self, Options, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, Prepares, Result, Run,
+    Argument, Categories, Command, Flags, Group, KeyFlags, KeySpec, LockUse, Prepares, Result, Run,
 };
 use crate::values::STRING_KIND;
 
@@ -47,6 +47,7 @@ const MSET: Command = Command {
     name: "mset",
     flags: Flags::DENYOOM,
     keys: &[KeySpec::every(2, KeyFlags::OW.and(KeyFlags::UPDATE))],
+    locks: LockUse::REWRITES.and(LockUse::PAIRS),
     summary: "Sets several keys to strings in one atomic step.",
     since: "1.0.1",
     complexity: "O(N) where N is the number of keys to set.",
@@ -68,6 +69,7 @@ const MSETNX: Command = Command {
     name: "msetnx",
     flags: Flags::DENYOOM,
     keys: &[KeySpec::every(2, KeyFlags::OW.and(KeyFlags::INSERT))],
+    locks: LockUse::REWRITES.and(LockUse::PAIRS),
     summary: "Sets several keys to strings in one atomic step, only if none of the keys is present.",
     since: "1.0.1",
     complexity: "O(N) where N is the number of keys to set.",
@@ -119,6 +121,7 @@ const MSETEX: Command = Command {
     name: "msetex",
     flags: Flags::DENYOOM,
     keys: &[KeySpec::counted(1, 2, KeyFlags::OW.and(KeyFlags::UPDATE))],
+    locks: LockUse::REWRITES,
     summary: "Sets several keys to strings in one atomic step, with optional conditions and one shared expiry.",
     since: "8.4.0",
     complexity: "O(N) where N is the number of keys to set.",
