@@ -126,8 +126,8 @@ impl Transaction<'_> {
         shard.side_tables().is_some_and(|it| it.guards.has(spot.hash, self.database(), key))
     }
 
-    /// Looks whether the locks are lost that the transaction has changed, in the order in which it has changed
-    /// them first. The first reason counts that was noted for a key.
+    /// Looks whether the locks are lost that the transaction has changed, in the order in which it has
+    /// changed them first. The first reason counts that was noted for a key.
     pub(in crate::keyspace) fn settle_doubts(&mut self) {
         let Some(aftermath) = self.left.get_mut().if_any() else { return };
         if aftermath.doubts.is_empty() {
