@@ -82,6 +82,19 @@ class Faults(Conversation):
         self.assertGreater(client.execute_command(*take), first)
         self.assertEqual(self.planter.get("lock"), b"mine")
 
+    def test_a_holder_that_wants_to_be_notified_hears_of_its_loss_and_goes_on(self):
+        client = self.connect_with_retries(0)
+        listener = self.planter.pubsub(ignore_subscribe_messages=True)
+        self.addCleanup(listener.close)
+        listener.subscribe("__lock@0__:lock")
+        listener.get_message(timeout=EVENT_SECONDS_MAX)
+        number = client.execute_command("LOCK ACQUIRE", "lock", "mine", "PX", 30_000, "NOTIFY")
+        self.planter.delete("lock")
+        message = listener.get_message(timeout=EVENT_SECONDS_MAX)
+        self.assertEqual(message["data"], b"%d deleted" % number)
+        # In RESP3 there was a push before this reply.
+        self.assertIsNone(client.get("lock"))
+
     def test_a_release_whose_reply_was_lost_looks_like_a_lock_that_was_lost(self):
         client = self.connect_with_retries(1)
         lock = client.lock("lock", timeout=30)
