@@ -1,16 +1,16 @@
 //! What takes long runs here, while it holds no lock.
 //!
-//! What a request reads is copied into a keyspace that holds nothing else. That takes no time: a copy of a
-//! large value shares its nodes. Then the locks are free, so other clients use the keys meanwhile. The
+//! What a request reads is copied into a keyspace that holds nothing else. That takes no time: a copy of
+//! a large value shares its nodes. Then the locks are free, so other clients use the keys meanwhile. The
 //! copies are those of one moment, at which their clock stands.
 //!
-//! A request that only reads runs on the copies. If its client leaves meanwhile, the work ends: nothing but the
-//! copies is in its hands. So does the work of a request that may be brief, and turns out not to be
+//! A request that only reads runs on the copies. If its client leaves meanwhile, the work ends: nothing but
+//! the copies is in its hands. So does the work of a request that may be brief, and turns out not to be
 //! ([`Patience::Moment`]): it begins again on a thread for long requests.
 //!
-//! A request that stores what it makes of other keys ([`Prepares::Result`]) makes it of the copies, and begins
-//! again: it is admitted once more, locks its keys, and stores what was made if the keys that it has read are
-//! as they were. If not, it makes it anew; after [`MAKES_MAX`] times it does so under its locks.
+//! A request that stores what it makes of other keys ([`Prepares::Result`]) makes it of the copies, and
+//! begins again: it is admitted once more, locks its keys, and stores what was made if the keys that it has
+//! read are as they were. If not, it makes it anew; after [`MAKES_MAX`] times it does so under its locks.
 //!
 //! EXEC and scripts hold their locks to the end, and what they read is read under them.
 
@@ -170,8 +170,8 @@ impl Copies {
 ///
 /// # Errors
 ///
-/// [`Wait::Long`] if it has been made now, and [`Wait::Leaving`] if the client was asked to leave meanwhile. The
-/// transaction holds nothing any more.
+/// [`Wait::Long`] if it has been made now, and [`Wait::Leaving`] if the client was asked to leave meanwhile.
+/// The transaction holds nothing any more.
 #[cold]
 pub(crate) fn make_first(
     make: MakeResult,

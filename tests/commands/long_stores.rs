@@ -1,5 +1,5 @@
-//! Requests that store what they make of large values: others use these meanwhile, and what is stored is of one
-//! moment all the same.
+//! Requests that store what they make of large values: others use these meanwhile, and what is stored is of
+//! one moment all the same.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -31,7 +31,7 @@ fn add(client: &mut Client, command: &str, key: &str, numbers: std::ops::Range<u
     }
 }
 
-/// Fills the keys `s`, `s2` with sets, `z`, `z2` with sorted sets, `g` with places and `t`, `t2` with long strings.
+/// Fills `s` and `s2` with sets, `z` and `z2` with sorted sets, `g` with places, `t` and `t2` with long strings.
 fn fill(client: &mut Client) {
     for (command, key) in [("SADD", "s"), ("ZADD", "z"), ("GEOADD", "g")] {
         add(client, command, key, 0..MEMBERS);
