@@ -45,7 +45,7 @@ macro_rules! shapes {
                 }
             }
 
-            /// Whether the two share all their nodes. A stream, and a hash of which some fields expire, never do.
+            /// Whether the two share all their nodes. Streams, and hashes with fields that expire, never do.
             pub fn is_same(&self, other: &Structure) -> bool {
                 match (self, other) {
                     (Structure::Map(one), Structure::Map(other)) => one.is_same(other),
