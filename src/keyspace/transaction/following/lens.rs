@@ -192,8 +192,8 @@ impl Absences {
 /// The member of a sorted set which says that its other member is the only holder, as in Symfony's locks.
 const ONE_HOLDER: &[u8] = b"__write__";
 
-/// The holder of a lock that is a collection, and how often it has taken it: the field of a hash with a single
-/// field, and the number in it; or the token in a sorted set that has one, beside [`ONE_HOLDER`].
+/// The holder of a lock that is a collection, and how often it has taken it: the field of a hash with
+/// a single field, and the number in it; or the token in a sorted set that has one, beside [`ONE_HOLDER`].
 fn owner(value: Value<'_>) -> Option<(Box<[u8]>, Token, u64)> {
     let members = match value.facts.kind {
         HASH_KIND => 1,
@@ -233,7 +233,7 @@ impl Transaction<'_> {
         self.made = Some(Made { hash, database: self.database, kind, by });
     }
 
-    /// Marks a hash or a sorted set that got its expiry, if the transaction has made it and it looks like a lock.
+    /// Marks a hash or a sorted set that got its expiry, if the transaction has made it, as locks are made.
     #[cold]
     pub(in crate::keyspace) fn follow_made(&mut self, key: &[u8], expires_at_ms: Option<u64>) {
         let (keyspace, database) = (self.keyspace(), self.database());
