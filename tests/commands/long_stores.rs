@@ -31,7 +31,7 @@ fn add(client: &mut Client, command: &str, key: &str, numbers: std::ops::Range<u
     }
 }
 
-/// Fills `s` and `s2` with sets, `z` and `z2` with sorted sets, `g` with places, `t` and `t2` with long strings.
+/// Fills sets (`s`, `s2`), sorted sets (`z`, `z2`), places (`g`) and long strings (`t`, `t2`).
 fn fill(client: &mut Client) {
     for (command, key) in [("SADD", "s"), ("ZADD", "z"), ("GEOADD", "g")] {
         add(client, command, key, 0..MEMBERS);
