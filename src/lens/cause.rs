@@ -78,11 +78,13 @@ impl<'a> Cause<'a> {
 
     /// The digests of what the client has sent that may be a token, as far as it is looked at.
     pub(super) fn shown(&self) -> impl Iterator<Item = u64> {
-        /// A client asks for a few locks at once, with a token and options.
+        /// A script has a token and options; before a command's options, there are a key and a token at most.
         const SHOWN_MAX: usize = 8;
+        const BEFORE_OPTIONS: usize = 2;
         let tokens = tokens_of_script(self.request).into_iter().flatten();
         let first = if is_script(self.request) { self.request.len() } else { 2.min(self.request.len()) };
-        let short = tokens.chain(self.request.from(first)).filter(|token| token.len() <= TOKEN_BYTES_MAX);
+        let sent = self.request.from(first).take(BEFORE_OPTIONS);
+        let short = tokens.chain(sent).filter(|token| token.len() <= TOKEN_BYTES_MAX);
         short.take(SHOWN_MAX).map(digest)
     }
 

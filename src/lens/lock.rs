@@ -54,8 +54,8 @@ pub struct Lock {
     sought_by: Option<u64>,
     /// What shows that it is a lock.
     evidence: Evidence,
-    /// The tokens with which clients have taken it, or tried to.
-    known: KnownTokens,
+    /// The tokens with which clients have tried to take it, or have taken it before those that are kept.
+    known: Option<Box<KnownTokens>>,
     /// Whether a script takes it without asking, as one that takes the job that it is for.
     is_taken_unasked: bool,
     /// Whether clients look at it that have not held it, as at an entry of a cache.
@@ -92,7 +92,7 @@ impl Lock {
             woken: 0,
             sought_by: None,
             evidence: Evidence::default(),
-            known: KnownTokens::default(),
+            known: None,
             is_taken_unasked: false,
             is_read_by_others: false,
             told_shared: false,
@@ -169,9 +169,9 @@ impl Lock {
     }
 
     /// Whether a holder that is known had this token.
-    pub(super) fn had(&self, token: Token) -> bool {
+    pub(super) fn had(&self, token: u64) -> bool {
         let mut tenures = std::iter::once(&self.tenure).chain(&self.past);
-        tenures.any(|tenure| tenure.token.digest == token.digest)
+        tenures.any(|tenure| tenure.token.digest == token)
     }
 
     /// Ends its time if it has expired by now. Returns whether it did.
@@ -203,7 +203,6 @@ impl Lock {
 
     /// Notes the beginning of a tenure.
     fn begin(&mut self, news: &LockNews, cause: &Cause<'_>, what: &'static str) {
-        self.known.add(self.tenure.token.digest);
         let is_renewed = matches!(news.change, LockChange::Renewed { .. });
         if is_renewed {
             self.is_taken_unasked = true;
@@ -223,8 +222,10 @@ impl Lock {
             self.end(end, news.at_ms, Some(cause));
         }
         self.sought_by = None;
-        if self.past.len() == PAST_MAX {
-            self.past.pop_back();
+        if self.past.len() == PAST_MAX
+            && let Some(oldest) = self.past.pop_back()
+        {
+            self.remember(oldest.token.digest);
         }
         self.past.push_front(std::mem::replace(&mut self.tenure, next));
         let what = match end {
@@ -238,7 +239,7 @@ impl Lock {
     /// Whether a key that a script writes after its end is this lock once more: it has the token of a former
     /// holder, or is one that scripts take without asking, and the client has sent what it writes.
     pub(super) fn is_remade(&self, token: Token, is_shown: impl Fn() -> bool) -> bool {
-        self.had(token) || self.is_taken_unasked && is_shown()
+        self.had(token.digest) || self.is_taken_unasked && is_shown()
     }
 
     /// Whether a number in its place is a count: another one that a client writes who knows the one before,
@@ -397,7 +398,9 @@ impl Lock {
         let has_lost = has_lost && !self.tenure.stamp_has_passed(news.at_ms);
         if is_own || has_lost {
             let is_new = token.digest != before.digest;
-            self.known.add(token.digest);
+            if is_new {
+                self.remember(before.digest);
+            }
             if is_new && is_holder && !cause.shows(before.digest) {
                 self.tenure.covered.get_or_insert(before.digest);
             }

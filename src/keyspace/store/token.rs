@@ -1,5 +1,7 @@
 //! What is kept of a lock's value: enough to recognise it, too little to use it.
 
+use memchr::memchr3;
+
 use crate::digest::digest;
 use crate::resp::number::parse_integer;
 
@@ -29,16 +31,22 @@ impl Token {
     pub fn of(value: &[u8]) -> Token {
         const SMALL_DIGITS: usize = 7;
         const WORD_BYTES_MAX: usize = 128;
-        let is_of_word = |byte: &u8| byte.is_ascii_graphic() && !b"{}[]<>()\"',;".contains(byte);
         Token {
             digest: digest(value),
             stamp_ms: stamp_ms(value),
             is_long: value.len() >= LONG_BYTES,
-            is_word: value.len() <= WORD_BYTES_MAX && value.iter().all(is_of_word),
+            is_word: value.len() <= WORD_BYTES_MAX && is_word(value),
             bytes: value.len(),
             is_small_number: value.len() <= SMALL_DIGITS && parse_integer(value).is_some(),
         }
     }
+}
+
+/// Whether a value is a word rather than a text, or fields in the form of JSON, PHP and the like. Most values
+/// are looked at for their locks, so this must be brief.
+fn is_word(value: &[u8]) -> bool {
+    let opens = value.first().is_some_and(|first| matches!(first, b'[' | b'<' | b'('));
+    !opens && value.is_ascii() && memchr3(b' ', b'{', b'"', value).is_none()
 }
 
 /// Reads a value as a moment, which is what the algorithm on SETNX's page stores: in seconds, with or without
@@ -60,6 +68,21 @@ fn stamp_ms(value: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens_are_words() {
+        for (value, expected) in [
+            ("8f14e45f-ceea-467f-a8f6-5d1d1f0e7a11", true),
+            ("worker-1:7/QmFzZTY0+=", true),
+            ("a text of words", false),
+            ("{\"user\":7}", false),
+            ("[1,2]", false),
+            ("a:1:{i:0;}", false),
+            ("\u{e9}", false),
+        ] {
+            assert_eq!(Token::of(value.as_bytes()).is_word, expected, "{value}");
+        }
+    }
 
     #[test]
     fn the_magnitude_of_a_moment_tells_its_unit() {

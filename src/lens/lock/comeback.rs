@@ -146,7 +146,7 @@ impl Lock {
             return None;
         }
         let tokens = cause.releases_by(self.tenure.token);
-        if tokens.is_empty() || tokens.into_iter().any(|token| self.known.has(token)) {
+        if tokens.is_empty() || tokens.into_iter().any(|token| self.knows(token)) {
             return None;
         }
         let wrong = self.wrong(true, Rule::ReleasedByStranger, cause)?;

@@ -60,6 +60,16 @@ impl KnownTokens {
 }
 
 impl Lock {
+    /// Notes the token of a client.
+    pub(super) fn remember(&mut self, token: u64) {
+        self.known.get_or_insert_default().add(token);
+    }
+
+    /// Whether a client is known to have had this token.
+    pub(super) fn knows(&self, token: u64) -> bool {
+        self.had(token) || self.known.as_ref().is_some_and(|known| known.has(token))
+    }
+
     /// Whether this client has tried to take the lock from its present holder.
     pub(super) fn has_refused(&self, client: u64) -> bool {
         let since_ms = self.tenure.since_ms;
@@ -82,7 +92,7 @@ impl Lock {
         let was_quiet = self.is_quiet(Rule::NoExpiry);
         let failed = u64::from(what != WAITS);
         self.refused += failed;
-        cause.shown().for_each(|token| self.known.add(token));
+        cause.shown().for_each(|token| self.remember(token));
         let at = self.refused_by.iter().position(|refused| refused.who.id == cause.who.id);
         let mut refused = match at {
             Some(at) => self.refused_by.remove(at),
