@@ -298,9 +298,9 @@ fn a_snapshot_comes_after_the_one_that_is_being_written() {
             (0..1000).for_each(|_| client.reply().is_ok());
         }
     }
-    client.send(b"BGSAVE\r\n");
-    let bytes = snapshot(&mut asking(&server), "SYNC");
-    client.reply().is_simple("Background saving started");
+    let mut asking = asking(&server);
+    client.line("BGSAVE").is_simple("Background saving started");
+    let bytes = snapshot(&mut asking, "SYNC");
     assert!(bytes.len() > 200_000 * 10);
 }
 
