@@ -59,8 +59,8 @@ pub struct LongRequest {
     pub outlives_client: bool,
     /// Long strings that are missing in its reply. If there are any, the request was executed.
     pub missed: Vec<Missed>,
-    /// What was made for it while nothing was locked, for the engine.
-    pub made: Option<Box<dyn Any + Send>>,
+    /// What was derived for it while nothing was locked, for the engine.
+    pub derived: Option<Box<dyn Any + Send>>,
 }
 
 /// A long request waits or runs. Counts it.
@@ -112,7 +112,7 @@ impl LongRequests {
             was_cancelled: false,
             outlives_client: false,
             missed,
-            made: None,
+            derived: None,
         }
     }
 

@@ -1,47 +1,46 @@
-//! How a command stores at a key what it has made of the values of others.
+//! How a command stores at a key what it derives from the values of others.
 //!
-//! To make it may take long. So a request that takes long makes it of copies of these values, while no lock
-//! is held ([`Prepares::Result`](super::facts::Prepares)), and stores it if they are still there.
+//! That may take long. So a request that takes long derives it from copies of these values, while no lock is
+//! held ([`Prepares::Derived`](super::facts::Prepares)), and stores it if they are still there.
 
 use std::sync::Arc;
 
 use crate::events::EventClass;
 use crate::keyspace::{Expiry, Transaction};
-use crate::resp::Request;
+use crate::resp::{Reply, Request};
 use crate::values::{Content, Encoding, STRING_KIND};
 
-use super::facts::{Made, MakeResult, Result};
+use super::facts::{Derive, Derived, Result};
 
-/// Stores what a request makes at a key, whatever that has been before, or deletes the key if it is nothing.
-/// Returns the number for the reply.
+/// Stores what a request derives at a key, whatever that has been before, or deletes the key if it is
+/// nothing.
 ///
 /// # Errors
 ///
-/// Those of `make`.
+/// Those of `derive`.
 pub(super) fn store(
     tx: &mut Transaction<'_>,
     request: Request<'_>,
-    (make, key): (MakeResult, &[u8]),
-    (class, event): (EventClass, &'static str),
-) -> Result<usize> {
-    let made = match tx.prepared_value::<Made>(request.name()) {
-        Some(made) => made,
-        None => Arc::new(make(tx, request)?),
+    (derive, key): (Derive, &[u8]),
+    event: &'static str,
+    reply: Reply<'_>,
+) -> Result {
+    let derived = match tx.prepared_value::<Derived>(request.name()) {
+        Some(derived) => derived,
+        None => Arc::new(derive(tx, request)?),
     };
-    let Some(kept) = &made.value else {
-        if tx.remove_for_nothing(key) {
-            tx.event(EventClass::GENERIC, "del", key);
+    if let Some(kept) = &derived.value {
+        let value = kept.value();
+        tx.event_of_replacing(key, value.facts.kind);
+        match value.content {
+            Content::Bytes(text) if value.facts.kind == STRING_KIND => {
+                tx.put_encoded(key, text, Expiry::Never, Encoding::Raw);
+            }
+            _ => tx.put_any(key, value, Expiry::Never),
         }
-        return Ok(made.count);
-    };
-    let value = kept.value();
-    tx.event_of_replacing(key, value.facts.kind);
-    match value.content {
-        Content::Bytes(text) if value.facts.kind == STRING_KIND => {
-            tx.put_encoded(key, text, Expiry::Never, Encoding::Raw);
-        }
-        _ => tx.put_any(key, value, Expiry::Never),
+        tx.event(value.facts.events, event, key);
+    } else if tx.remove_for_nothing(key) {
+        tx.event(EventClass::GENERIC, "del", key);
     }
-    tx.event(class, event, key);
-    Ok(made.count)
+    Ok(reply.count(derived.count))
 }

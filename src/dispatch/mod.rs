@@ -30,7 +30,7 @@ use crate::commands::testing::faults::{Fate, strike};
 use crate::commands::transactions::{ended, queue, refused};
 use crate::engine::all_keys;
 use crate::engine::memory::{NotBegun, Unfinished, begin_transaction};
-use crate::engine::off_locks::{Copies, Patience, TookLong, make_first};
+use crate::engine::off_locks::{Copies, Patience, TookLong, derive_first};
 use crate::engine::remote::{self, NotAnswered};
 use crate::instance::Instance;
 use crate::keyspace::{KeyLocation, Keyspace};
@@ -403,9 +403,9 @@ fn run_in_memory(
         }
         if cost.is_long()
             && !cost.only_reads
-            && let Prepares::Result(make) = command.prepares
+            && let Prepares::Derived(derive) = command.prepares
         {
-            make_first(make, instance, session, command, &mut begun.tx, request)?;
+            derive_first(derive, instance, session, command, &mut begun.tx, request)?;
         }
         if cost.copies_shared
             && let Err(why) = begun.copy_shared(instance, session, command, request, spot)

@@ -258,8 +258,8 @@ fn prepare(keyspace: &Keyspace, session: &Session, command: &Command, request: R
 #[inline]
 fn prepare_one(keyspace: &Keyspace, command: &Command, request: Request<'_>) -> Vec<Prepared> {
     match command.prepares {
-        // What it stores is made when its cost is known.
-        Prepares::Nothing | Prepares::Result(_) => Vec::new(),
+        // What it stores is derived when its cost is known.
+        Prepares::Nothing | Prepares::Derived(_) => Vec::new(),
         Prepares::Texts if request.bytes() < LONG_TEXT_BYTES => Vec::new(),
         Prepares::Texts => Prepared::of(request).collect(),
         Prepares::Values(read) => read(request, keyspace),

@@ -8,14 +8,15 @@
 //! the copies is in its hands. So does the work of a request that may be brief, and turns out not to be
 //! ([`Patience::Moment`]): it begins again on a thread for long requests.
 //!
-//! A request that stores what it makes of other keys ([`Prepares::Result`]) makes it of the copies, and
-//! begins again: it is admitted once more, locks its keys, and stores what was made if the keys that it has
-//! read are as they were. If not, it makes it anew; after [`MAKES_MAX`] times it does so under its locks.
+//! A request that stores what it derives from other keys ([`Prepares::Derived`]) derives it from the copies,
+//! and begins again: it is admitted once more, locks its keys, and stores what was derived if the keys that
+//! it has read are as they were. If not, it derives it anew; after [`DERIVED_TIMES_MAX`] times it does so
+//! under its locks.
 //!
 //! EXEC and scripts hold their locks to the end, and what they read is read under them.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::cancel::{self, Cancelled};
 use crate::clients::Leaving;
@@ -23,7 +24,7 @@ use crate::commands::Command;
 use crate::commands::error::Error;
 use crate::commands::execution::run::handle;
 use crate::commands::execution::tracking::remember;
-use crate::commands::facts::{Cost, KeyFlags, Made, MakeResult, Prepares, Result};
+use crate::commands::facts::{Cost, Derive, Derived, KeyFlags, Prepares, Result};
 use crate::instance::{Doer, Instance, Scratch};
 use crate::keyspace::{KeyspaceCounters, Prepared, Transaction};
 use crate::platform::sockets::has_hung_up;
@@ -44,8 +45,8 @@ pub(crate) enum Patience {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TookLong;
 
-/// How often a request makes what it stores while others may change what it has read.
-const MAKES_MAX: u32 = 3;
+/// How often a request derives what it stores while others may change what it has read.
+const DERIVED_TIMES_MAX: u32 = 3;
 
 /// Copies of what a request reads.
 #[derive(Debug)]
@@ -55,15 +56,15 @@ pub(crate) struct Copies {
 
 /// What a request stores, for when it begins again.
 #[derive(Debug)]
-struct MadeBefore {
-    /// Of what it was made.
+struct DerivedBefore {
+    /// From what it was derived.
     copies: Copies,
     /// `None` if that is an error.
-    made: Option<Arc<Made>>,
-    /// How often it was made.
+    derived: Option<Arc<Derived>>,
+    /// How often it was derived.
     times: u32,
-    /// When the request began.
-    began: Instant,
+    /// How long that has taken in all.
+    took: Duration,
 }
 
 impl Copies {
@@ -165,16 +166,16 @@ impl Copies {
     }
 }
 
-/// Has a long request make what it stores of copies, while nothing is locked. Returns whether it may run: its
-/// transaction has what was made then, unless it is to be made under the locks.
+/// Has a long request derive what it stores from copies, while nothing is locked. Returns once the request
+/// may run: its transaction has what was derived before, unless the handler is to do it under the locks.
 ///
 /// # Errors
 ///
-/// [`Wait::Long`] if it has been made now, and [`Wait::Leaving`] if the client was asked to leave meanwhile.
-/// The transaction holds nothing any more.
+/// [`Wait::Long`] if it has been derived now, and [`Wait::Leaving`] if the client was asked to leave
+/// meanwhile. The transaction holds nothing any more.
 #[cold]
-pub(crate) fn make_first(
-    make: MakeResult,
+pub(crate) fn derive_first(
+    derive: Derive,
     instance: &Instance,
     session: &mut Session,
     command: &'static Command,
@@ -182,44 +183,50 @@ pub(crate) fn make_first(
     request: Request<'_>,
 ) -> std::result::Result<(), Wait> {
     let Some(long) = &mut session.long else { return Ok(()) };
-    let before = long.made.take().and_then(|before| before.downcast::<MadeBefore>().ok());
-    let (mut times, mut began) = (0, session.began);
+    let before = long.derived.take().and_then(|before| before.downcast::<DerivedBefore>().ok());
+    let (mut times, mut took) = (0, Duration::ZERO);
     if let Some(before) = before {
-        let MadeBefore { copies, made, .. } = *before;
-        (times, began) = (before.times, before.began);
+        let DerivedBefore { copies, derived, .. } = *before;
+        (times, took) = (before.times, before.took);
         let are_there = copies.are_there(command, tx, request);
         copies.give_back(instance, command, tx.database(), request);
-        if are_there || times == MAKES_MAX {
-            let prepared = made.filter(|_| are_there).map(|made| Prepared::value(request.name(), made));
-            prepared.into_iter().for_each(|prepared| tx.add_prepared(prepared));
-            session.began = began;
+        if are_there && let Some(derived) = derived {
+            tx.add_prepared(Prepared::value(request.name(), derived));
+        }
+        if are_there || times == DERIVED_TIMES_MAX {
+            session.took_before_wait = took;
             return Ok(());
         }
     }
-    let Some(copies) = Copies::of_large(instance, command, tx, request) else { return Ok(()) };
+    let Some(copies) = Copies::of_large(instance, command, tx, request) else {
+        session.took_before_wait = took;
+        return Ok(());
+    };
     tx.let_go();
+    let began = Instant::now();
     let mut copied = copies.scratch.keyspace.begin_alone(tx.database());
     let (before, client) = (counts(&copied), Arc::clone(&session.client));
     // It ends by CLIENT KILL alone: others shall see what a client has asked for that has left.
-    let made = cancel::while_wanted(move || !client.must_leave(), || make(&copied, request));
+    let derived = cancel::while_wanted(move || !client.must_leave(), || derive(&copied, request));
     if times == 0 {
         count(instance, session, (command, request), &mut copied, before);
     }
     drop(copied);
-    let Ok(made) = made else {
+    let Ok(derived) = derived else {
         copies.give_back(instance, command, tx.database(), request);
         return Err(Wait::Leaving);
     };
+    (times, took) = (times + 1, took + began.elapsed());
     if let Some(long) = &mut session.long {
-        let made = made.ok().map(Arc::new);
-        long.made = Some(Box::new(MadeBefore { copies, made, times: times + 1, began }));
+        let derived = derived.ok().map(Arc::new);
+        long.derived = Some(Box::new(DerivedBefore { copies, derived, times, took }));
     }
     Err(Wait::Long)
 }
 
 /// The keys that a request reads: those that it only writes are not copied.
 fn read_by<'a>(command: &Command, request: Request<'a>) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
-    let stores = matches!(command.prepares, Prepares::Result(_));
+    let stores = matches!(command.prepares, Prepares::Derived(_));
     let keys = command.keys_of(request).filter(move |(_, flags)| !stores || flags.contains(KeyFlags::RO));
     keys.map(|(key, _)| key)
 }

@@ -1,11 +1,11 @@
-//! What a command means for a lock, as far as the news of what it did do not tell. Each command states it.
+//! What a command means for a lock, as far as the news of its changes do not show it. Each command states it.
 
 /// What a command means for a lock: a set of facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockUse(u16);
 
 impl LockUse {
-    /// Nothing that the news do not tell.
+    /// Nothing but what the news show.
     pub const NONE: LockUse = LockUse(0);
     /// It deletes a lock, at once or if a comparison holds.
     pub const DELETES: LockUse = LockUse(1);

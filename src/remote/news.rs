@@ -451,7 +451,7 @@ pub(crate) trait Ears: Send + Sync + 'static {
     fn wants_keys(&self) -> bool;
 
     /// Whether its clients want to know which keys expire.
-    #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "etcd itself tells which keys expire"))]
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "etcd itself sends which keys expire"))]
     fn wants_expired(&self) -> bool;
 }
 

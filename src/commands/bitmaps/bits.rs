@@ -15,7 +15,8 @@ use crate::commands::args::{self, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Made, Prepares, Result, Run,
+    Argument, ArgumentKind, Categories, Command, Derived, Flags, Group, KeyFlags, KeySpec, Prepares, Result,
+    Run,
 };
 use crate::commands::storing::store;
 
@@ -272,17 +273,16 @@ const BITOP: Command = Command {
         ("BITOP DIFF dest key1 key2", "(integer) 6"),
         ("BITCOUNT dest", "(integer) 9"),
     ],
-    prepares: Prepares::Result(combined),
+    prepares: Prepares::Derived(combined),
     run: Run::Write(bitop),
     ..BITMAP
 };
 
 fn bitop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let stored = store(tx, request, (combined, request.at(2)), (EventClass::STRING, "set"));
-    Ok(reply.count(stored?))
+    store(tx, request, (combined, request.at(2)), "set", reply)
 }
 
-fn combined(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+fn combined(tx: &Transaction<'_>, request: Request<'_>) -> Result<Derived> {
     let operation = Operation::parse(request.at(1))?;
     if operation == Operation::Not && request.len() > 4 {
         return Err(Error::fixed("ERR BITOP NOT must be called with a single source key."));
@@ -312,7 +312,7 @@ fn combined(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
         let long = is_long.then(|| Structure::Text(LongText::new(&result, count)));
         Kept::made(Text::FACTS, if is_long { Vec::new() } else { result }, long)
     });
-    Ok(Made { value, count })
+    Ok(Derived { value, count })
 }
 
 /// How BITOP combines its sources.

@@ -26,16 +26,17 @@ pub enum Prepares {
     Texts,
     /// Values, which this function reads from the arguments.
     Values(fn(Request<'_>, &Keyspace) -> Vec<Prepared>),
-    /// What it stores at a key, which this function makes of the values of others: of copies of these.
-    Result(MakeResult),
+    /// What it stores at a key: this function derives it from the values of other keys, and gets copies of
+    /// these.
+    Derived(Derive),
 }
 
-/// Makes what a request stores.
-pub(crate) type MakeResult = fn(&Transaction<'_>, Request<'_>) -> Result<Made>;
+/// Derives what a request stores.
+pub(crate) type Derive = fn(&Transaction<'_>, Request<'_>) -> Result<Derived>;
 
-/// What a request stores at a key, made of the values of others.
+/// What a request stores at a key, derived from the values of others.
 #[derive(Debug)]
-pub struct Made {
+pub struct Derived {
     /// The value; `None` if the key is deleted.
     pub value: Option<Kept>,
     /// The reply: its elements, or its bytes.

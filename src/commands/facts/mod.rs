@@ -24,7 +24,7 @@ pub(crate) mod lookup;
 pub(crate) use crate::acl::Categories;
 pub use argument::{Argument, ArgumentKind};
 pub(crate) use blocking::{Applicant, Blocking, Only, Taken, Timeout, WaitingRules, looks_at};
-pub(crate) use command::{Arity, Deprecated, Made, MakeResult, Prepares, Scope, Secrets};
+pub(crate) use command::{Arity, Deprecated, Derive, Derived, Prepares, Scope, Secrets};
 pub use command::{Command, Group, Run};
 pub(crate) use concern::{AllKeys, Channels, Code, Concern};
 pub(crate) use context::{Context, Result};

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::cancel;
-use crate::events::EventClass;
 use crate::geo::{Area, Polygon, Position, Shape, sort_first};
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
@@ -13,8 +12,8 @@ use crate::types::sorted_sets::{SortedSet, SortedSetView, score};
 use super::{distance_text, long_coordinate_text, position, unit_m};
 use crate::commands::args::{Options, integer, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{Context, Made, MakeResult, Result};
-use crate::commands::sorted_sets::made;
+use crate::commands::facts::{Context, Derive, Derived, Result};
+use crate::commands::sorted_sets::derived;
 use crate::commands::storing::store;
 
 /// The forms of requests.
@@ -122,13 +121,13 @@ pub(super) fn read(form: Form, tx: &Transaction<'_>, request: Request<'_>, reply
     Search::parse(form, false, request, set)?.answer(set, HELD_EDGES_MAX, reply)
 }
 
-/// Runs a command that may write its result to a key: what `make` makes, which is [`found`] of this form.
+/// Runs a command that may write its result to a key: what `derive` derives, which is [`found`] of this form.
 ///
 /// # Errors
 ///
 /// As for [`read`].
 pub(super) fn write(
-    (form, make): (Form, MakeResult),
+    (form, derive): (Form, Derive),
     tx: &mut Transaction<'_>,
     request: Request<'_>,
     reply: Reply<'_>,
@@ -140,16 +139,15 @@ pub(super) fn write(
         return Search::parse(form, true, request, set)?.answer(set, HELD_EDGES_MAX, reply);
     };
     let event = if form.is_search() { "geosearchstore" } else { "georadiusstore" };
-    let stored = store(tx, request, (make, request.at(target)), (EventClass::SORTED_SET, event));
-    Ok(reply.count(stored?))
+    store(tx, request, (derive, request.at(target)), event, reply)
 }
 
-/// Makes the sorted set that a request stores.
+/// Derives the sorted set that a request stores.
 ///
 /// # Errors
 ///
 /// As for [`read`].
-pub(super) fn found(form: Form, tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+pub(super) fn found(form: Form, tx: &Transaction<'_>, request: Request<'_>) -> Result<Derived> {
     let set = tx.get::<SortedSet>(request.at(form.source()))?;
     let search = Search::parse(form, true, request, set)?;
     let found = search.find(set, HELD_EDGES_MAX)?;
@@ -157,7 +155,7 @@ pub(super) fn found(form: Form, tx: &Transaction<'_>, request: Request<'_>) -> R
     for Found { member, score, distance, .. } in &found {
         gathering.insert(member, if search.stores_distances { distance / search.unit_m } else { *score });
     }
-    Ok(made(tx, gathering))
+    Ok(derived(tx, gathering))
 }
 
 impl<'a> Search<'a> {

@@ -7,8 +7,8 @@ use super::UNITS;
 use super::search::{Form, found, read, search, target_position, write};
 use crate::commands::costs;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Keyword, Made,
-    Prepares, Result, Run,
+    Argument, ArgumentKind, Categories, Command, Deprecated, Derived, Flags, Group, KeyFlags, KeySpec,
+    Keyword, Prepares, Result, Run,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -107,7 +107,7 @@ const GEORADIUS: Command = Command {
         ("GEORADIUS Sicily 15 37 200 km STORE near", "(integer) 2"),
         ("ZRANGE near 0 -1", "[\"Palermo\", \"Catania\"]"),
     ],
-    prepares: Prepares::Result(georadius_found),
+    prepares: Prepares::Derived(georadius_found),
     run: Run::Write(georadius),
     ..GEO
 };
@@ -116,7 +116,7 @@ fn georadius(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -
     write((Form::Radius, georadius_found), tx, request, reply)
 }
 
-fn georadius_found(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+fn georadius_found(tx: &Transaction<'_>, request: Request<'_>) -> Result<Derived> {
     found(Form::Radius, tx, request)
 }
 
@@ -182,7 +182,7 @@ const GEORADIUSBYMEMBER: Command = Command {
         ("GEORADIUSBYMEMBER Sicily Palermo 200 km STOREDIST near", "(integer) 2"),
         ("ZRANGE near 0 -1", "[\"Palermo\", \"Catania\"]"),
     ],
-    prepares: Prepares::Result(georadiusbymember_found),
+    prepares: Prepares::Derived(georadiusbymember_found),
     run: Run::Write(georadiusbymember),
     ..GEO
 };
@@ -191,7 +191,7 @@ fn georadiusbymember(tx: &mut Transaction<'_>, request: Request<'_>, reply: Repl
     write((Form::RadiusByMember, georadiusbymember_found), tx, request, reply)
 }
 
-fn georadiusbymember_found(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+fn georadiusbymember_found(tx: &Transaction<'_>, request: Request<'_>) -> Result<Derived> {
     found(Form::RadiusByMember, tx, request)
 }
 
@@ -275,7 +275,7 @@ const GEOSEARCHSTORE: Command = Command {
         ("GEOSEARCHSTORE near Sicily FROMLONLAT 15 37 BYRADIUS 100 km STOREDIST", "(integer) 1"),
         ("ZRANGE near 0 -1 WITHSCORES", "[\"Catania\", \"56.4412578701582\"]"),
     ],
-    prepares: Prepares::Result(geosearchstore_found),
+    prepares: Prepares::Derived(geosearchstore_found),
     run: Run::Write(geosearchstore),
     ..GEO
 };
@@ -284,6 +284,6 @@ fn geosearchstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'
     write((Form::SearchStore, geosearchstore_found), tx, request, reply)
 }
 
-fn geosearchstore_found(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+fn geosearchstore_found(tx: &Transaction<'_>, request: Request<'_>) -> Result<Derived> {
     found(Form::SearchStore, tx, request)
 }

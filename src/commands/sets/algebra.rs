@@ -4,19 +4,19 @@ use std::collections::HashSet;
 
 use foldhash::quality::RandomState;
 
-use crate::events::EventClass;
 use crate::hyperloglog::{Histogram, Observation, REGISTERS, estimate};
 use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 use crate::types::sets::{FACTS, Member, NewSet, Set, SetView};
 
 use crate::commands::args::{self, is_word};
+use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, LockUse, Made, MakeResult,
-    Prepares, Result, Run,
+    Argument, ArgumentKind, Categories, Command, Derived, Flags, Group, KeyFlags, KeySpec, LockUse, Prepares,
+    Result, Run,
 };
-use crate::commands::{costs, storing};
+use crate::commands::storing::store;
 use crate::values::Kept;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -86,43 +86,31 @@ const SINTERSTORE: Command = Command {
         ("SINTERSTORE key key1 key2", "(integer) 1"),
         ("SMEMBERS key", "[\"3\"]"),
     ],
-    prepares: Prepares::Result(intersection),
+    prepares: Prepares::Derived(intersection),
     run: Run::Write(sinterstore),
     ..SET
 };
 
 fn sinterstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    store(tx, request, intersection, "sinterstore", reply)
+    store(tx, request, (intersection, request.at(1)), "sinterstore", reply)
 }
 
-fn intersection(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+fn intersection(tx: &Transaction<'_>, request: Request<'_>) -> Result<Derived> {
     let mut members = NewSet::within(tx.limit::<Set>());
     intersect(sets_of(tx, request.from(2))?, usize::MAX, |member| {
         members.insert(&member);
     });
-    Ok(made(members))
+    Ok(derived(members))
 }
 
 /// What a request stores: a set, if it has members.
-fn made(members: NewSet) -> Made {
+fn derived(members: NewSet) -> Derived {
     let count = members.len();
     let value = (count > 0).then(|| {
         let (packed, large) = members.finish();
         Kept::made(&FACTS, packed, large)
     });
-    Made { value, count }
-}
-
-/// Stores what a request makes at its first key.
-fn store(
-    tx: &mut Transaction<'_>,
-    request: Request<'_>,
-    make: MakeResult,
-    event: &'static str,
-    reply: Reply<'_>,
-) -> Result {
-    let stored = storing::store(tx, request, (make, request.at(1)), (EventClass::SET, event));
-    Ok(reply.count(stored?))
+    Derived { value, count }
 }
 
 const SINTERCARD: Command = Command {
@@ -272,23 +260,23 @@ const SUNIONSTORE: Command = Command {
         ("SUNIONSTORE key key1 key2", "(integer) 3"),
         ("SMEMBERS key", "[\"1\", \"2\", \"3\"]"),
     ],
-    prepares: Prepares::Result(union),
+    prepares: Prepares::Derived(union),
     run: Run::Write(sunionstore),
     ..SET
 };
 
 fn sunionstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    store(tx, request, union, "sunionstore", reply)
+    store(tx, request, (union, request.at(1)), "sunionstore", reply)
 }
 
-fn union(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+fn union(tx: &Transaction<'_>, request: Request<'_>) -> Result<Derived> {
     let mut members = NewSet::within(tx.limit::<Set>());
     for set in sets_of(tx, request.from(2))?.into_iter().flatten() {
         set.iter().for_each(|member| {
             members.insert(&member);
         });
     }
-    Ok(made(members))
+    Ok(derived(members))
 }
 
 const SDIFF: Command = Command {
@@ -357,21 +345,21 @@ const SDIFFSTORE: Command = Command {
         ("SDIFFSTORE key key1 key2", "(integer) 2"),
         ("SMEMBERS key", "[\"1\", \"2\"]"),
     ],
-    prepares: Prepares::Result(difference),
+    prepares: Prepares::Derived(difference),
     run: Run::Write(sdiffstore),
     ..SUNIONSTORE
 };
 
 fn sdiffstore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    store(tx, request, difference, "sdiffstore", reply)
+    store(tx, request, (difference, request.at(1)), "sdiffstore", reply)
 }
 
-fn difference(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+fn difference(tx: &Transaction<'_>, request: Request<'_>) -> Result<Derived> {
     let mut members = NewSet::within(tx.limit::<Set>());
     subtract(&sets_of(tx, request.from(2))?, usize::MAX, |member| {
         members.insert(&member);
     });
-    Ok(made(members))
+    Ok(derived(members))
 }
 
 /// A member that is compared and hashed as its string.

@@ -4,11 +4,13 @@ use crate::keyspace::Transaction;
 use crate::resp::{Reply, Request};
 
 use super::operation::{Operation, Operator};
-use super::{made, reply_members, store};
+use super::{derived, reply_members};
 use crate::commands::costs;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Made, Prepares, Result, Run,
+    Argument, ArgumentKind, Categories, Command, Derived, Flags, Group, KeyFlags, KeySpec, Prepares, Result,
+    Run,
 };
+use crate::commands::storing::store;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[ZDIFF, ZDIFFSTORE, ZINTER, ZINTERCARD, ZINTERSTORE, ZUNION, ZUNIONSTORE];
@@ -91,13 +93,13 @@ const ZUNIONSTORE: Command = Command {
         ("ZUNIONSTORE out 2 zset1 zset2 WEIGHTS 2 3", "(integer) 3"),
         ("ZRANGE out 0 -1 WITHSCORES", "[\"one\", \"5\", \"three\", \"9\", \"two\", \"10\"]"),
     ],
-    prepares: Prepares::Result(union),
-    run: Run::Write(|tx, request, reply| store(tx, request, union, "zunionstore", reply)),
+    prepares: Prepares::Derived(union),
+    run: Run::Write(|tx, request, reply| store(tx, request, (union, request.at(1)), "zunionstore", reply)),
     ..SORTED_SET
 };
 
-fn union(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
-    Ok(made(tx, Operation::parse(tx, request, 2, Operator::Union, "zunionstore")?.combine()))
+fn union(tx: &Transaction<'_>, request: Request<'_>) -> Result<Derived> {
+    Ok(derived(tx, Operation::parse(tx, request, 2, Operator::Union, "zunionstore")?.combine()))
 }
 
 const ZINTER: Command = Command {
@@ -138,13 +140,15 @@ const ZINTERSTORE: Command = Command {
         ("ZINTERSTORE out 2 zset1 zset2 AGGREGATE MAX", "(integer) 2"),
         ("ZRANGE out 0 -1 WITHSCORES", "[\"one\", \"1\", \"two\", \"2\"]"),
     ],
-    prepares: Prepares::Result(intersection),
-    run: Run::Write(|tx, request, reply| store(tx, request, intersection, "zinterstore", reply)),
+    prepares: Prepares::Derived(intersection),
+    run: Run::Write(|tx, request, reply| {
+        store(tx, request, (intersection, request.at(1)), "zinterstore", reply)
+    }),
     ..SORTED_SET
 };
 
-fn intersection(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
-    Ok(made(tx, Operation::parse(tx, request, 2, Operator::Intersection, "zinterstore")?.combine()))
+fn intersection(tx: &Transaction<'_>, request: Request<'_>) -> Result<Derived> {
+    Ok(derived(tx, Operation::parse(tx, request, 2, Operator::Intersection, "zinterstore")?.combine()))
 }
 
 const ZINTERCARD: Command = Command {
@@ -217,11 +221,13 @@ const ZDIFFSTORE: Command = Command {
         ("ZDIFFSTORE out 2 zset2 zset1", "(integer) 1"),
         ("ZRANGE out 0 -1 WITHSCORES", "[\"three\", \"3\"]"),
     ],
-    prepares: Prepares::Result(difference),
-    run: Run::Write(|tx, request, reply| store(tx, request, difference, "zdiffstore", reply)),
+    prepares: Prepares::Derived(difference),
+    run: Run::Write(|tx, request, reply| {
+        store(tx, request, (difference, request.at(1)), "zdiffstore", reply)
+    }),
     ..ZUNIONSTORE
 };
 
-fn difference(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
-    Ok(made(tx, Operation::parse(tx, request, 2, Operator::Difference, "zdiffstore")?.combine()))
+fn difference(tx: &Transaction<'_>, request: Request<'_>) -> Result<Derived> {
+    Ok(derived(tx, Operation::parse(tx, request, 2, Operator::Difference, "zdiffstore")?.combine()))
 }

@@ -13,17 +13,15 @@ pub(super) mod removing;
 
 mod operation;
 
-use crate::events::EventClass;
 use crate::keyspace::Transaction;
-use crate::resp::{Protocol, Reply, Request, Sent};
+use crate::resp::{Protocol, Reply, Sent};
 use crate::types::sorted_sets::SortedSet;
 use crate::types::sorted_sets::gathering::Gathering;
 use crate::types::sorted_sets::ranges::{Bounds, Edge, End};
 use crate::values::{Kept, Type};
 
 use super::error::Error;
-use super::facts::{Made, MakeResult, Result};
-use super::storing;
+use super::facts::{Derived, Result};
 
 /// Reads a range of scores.
 ///
@@ -70,24 +68,12 @@ fn reply_members<'m>(
 }
 
 /// What a request stores: a sorted set, if it has members.
-pub(super) fn made(tx: &Transaction<'_>, members: Gathering) -> Made {
+pub(super) fn derived(tx: &Transaction<'_>, members: Gathering) -> Derived {
     let count = members.len();
     let value = (count > 0).then(|| {
         let mut packed = Vec::new();
         let large = members.finish(tx.limit::<SortedSet>(), &mut packed);
         Kept::made(SortedSet::FACTS, packed, large)
     });
-    Made { value, count }
-}
-
-/// Stores what a request makes at its first key. The event has the command's name.
-fn store(
-    tx: &mut Transaction<'_>,
-    request: Request<'_>,
-    make: MakeResult,
-    event: &'static str,
-    reply: Reply<'_>,
-) -> Result {
-    let stored = storing::store(tx, request, (make, request.at(1)), (EventClass::SORTED_SET, event));
-    Ok(reply.count(stored?))
+    Derived { value, count }
 }

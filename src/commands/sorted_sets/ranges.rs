@@ -8,14 +8,15 @@ use crate::types::sorted_sets::gathering::Gathering;
 use crate::types::sorted_sets::ranges::Bounds;
 use crate::types::sorted_sets::{SortedSet, SortedSetView};
 
-use super::{made, members, reply_members, scores, store};
+use super::{derived, members, reply_members, scores};
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Categories, Command, Cost, Costs, Deprecated, Estimate, Flags, Group, KeyFlags,
-    KeySpec, Made, Prepares, Result, Run,
+    Argument, ArgumentKind, Categories, Command, Cost, Costs, Deprecated, Derived, Estimate, Flags, Group,
+    KeyFlags, KeySpec, Prepares, Result, Run,
 };
+use crate::commands::storing::store;
 
 pub(in crate::commands) const COMMANDS: &[Command] =
     &[ZRANGE, ZRANGEBYLEX, ZRANGEBYSCORE, ZRANGESTORE, ZREVRANGE, ZREVRANGEBYLEX, ZREVRANGEBYSCORE];
@@ -338,8 +339,10 @@ const ZRANGESTORE: Command = Command {
         ("ZRANGESTORE dstzset myzset 1 -1", "(integer) 2"),
         ("ZRANGE dstzset 0 -1", "[\"two\", \"three\"]"),
     ],
-    prepares: Prepares::Result(stored_range),
-    run: Run::Write(|tx, request, reply| store(tx, request, stored_range, "zrangestore", reply)),
+    prepares: Prepares::Derived(stored_range),
+    run: Run::Write(|tx, request, reply| {
+        store(tx, request, (stored_range, request.at(1)), "zrangestore", reply)
+    }),
     ..SORTED_SET
 };
 
@@ -351,11 +354,11 @@ fn stores(estimate: &Estimate<'_>) -> Cost {
     estimate.reading(count as u64).changing().with_small_reply()
 }
 
-fn stored_range(tx: &Transaction<'_>, request: Request<'_>) -> Result<Made> {
+fn stored_range(tx: &Transaction<'_>, request: Request<'_>) -> Result<Derived> {
     let selected = Selected::parse(request, 2, Form { is_stored: true, ..Form::default() })?;
     let set = tx.get::<SortedSet>(selected.key)?;
     let (count, members) = set.map(|set| selected.members(set)).unzip();
     let mut gathering = Gathering::with_room(count.unwrap_or(0));
     members.into_iter().flatten().for_each(|(member, score)| gathering.add(member, score));
-    Ok(made(tx, gathering))
+    Ok(derived(tx, gathering))
 }

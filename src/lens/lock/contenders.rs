@@ -1,5 +1,5 @@
 //! Clients that want a lock which another has: those that were refused, and those that wait. And the tokens
-//! that they have sent, so that the token of a stranger can be told.
+//! that they have sent, so that the token of a stranger is recognised.
 
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@
 //! has taken it. A transaction that changes such a key, in whatever way, notes a doubt, where it also marks
 //! the clients that watch the key. When its command has ended, and before the next in line is served, it
 //! looks whether the lock still has the number ([`settle_doubts`](Transaction::settle_doubts)). If not, the
-//! guard leaves, and the loss is news for clients ([`Effect::LockLost`]). So there is one answer to what a
-//! loss is, and no command has to know of guards. Some say more than what can be seen: that the lock was
+//! guard leaves, and the loss is news for clients ([`Effect::LockLost`]). So one place defines what
+//! a loss is, and no command has to know of guards. Some say more than what can be seen: that the lock was
 //! moved, or broken.
 //!
 //! A guard has an [alarm](super::alarms), so that the holder hears of the end of a lock that no client looks
@@ -42,7 +42,7 @@ struct Guard {
 #[derive(Debug)]
 pub(in crate::keyspace) struct Doubt {
     key: DatabaseKey,
-    /// Why the lock is lost, if it is; `None` if the key itself tells.
+    /// Why the lock is lost, if it is; `None` if the key itself shows it.
     why: Option<LossReason>,
 }
 
