@@ -254,7 +254,7 @@ fn the_next_in_line_is_granted_what_the_holder_is_told_to_have_lost() {
     assert!(holder.is_silent_for(Duration::from_millis(20)));
 }
 
-/// What is told of very many locks at once takes no longer for each of them.
+/// To notify holders of very many lost locks takes no longer for each lock than for a few.
 #[test]
 fn ten_thousand_losses_at_once_are_told_in_order() {
     const LOCKS: usize = 10_000;

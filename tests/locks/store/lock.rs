@@ -412,7 +412,8 @@ fn a_lock_that_is_broken_at_one_front_end_is_granted_at_the_other(kind: Kind) {
     assert!(matches!(replies[..], [Reply::Integer(1), Reply::Integer(next)] if next > number), "{replies:?}");
 }
 
-/// No front-end is told of all that others do to a key. Nothing is taken then, alone or with others.
+/// A front-end does not hear of all that others do to a key. So it refuses the request, alone and among
+/// others, and takes nothing.
 fn a_holder_that_wants_to_be_notified_is_refused(kind: Kind) {
     const REFUSED: &str = "ERR NOTIFY is for locks in memory, and this key is in the store";
     let Some((_cluster, one, _other)) = pair(kind, "lock-notify") else { return };

@@ -38,12 +38,8 @@ fn acquainted(kind: Kind, test: &str) -> Option<(Cluster, Server, Server)> {
 /// Sends a request that waits, and waits until it does.
 #[track_caller]
 fn wait(front: &Server, line: &str) -> Client {
-    let blocked = |client: &mut Client| client.info("blocked_clients").parse::<usize>().expect("a number");
-    let mut looker = front.client();
-    let before = blocked(&mut looker);
     let mut client = front.client();
-    client.send(&request(line.split(' ')));
-    eventually("the client waits", || blocked(&mut looker) > before);
+    front.have_wait(&mut client, line);
     client
 }
 

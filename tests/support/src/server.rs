@@ -288,9 +288,9 @@ pub fn try_signal(process_id: u32, name: &str) -> bool {
 fn is_running(process_id: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{process_id}/task")) else { return false };
     threads.flatten().any(|thread| {
-        let told = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
         // The state is behind the name, which may have any characters.
-        told.rsplit(')')
+        stat.rsplit(')')
             .next()
             .and_then(|rest| rest.trim().chars().next())
             .is_some_and(|state| !"TtZX".contains(state))
