@@ -657,7 +657,7 @@ fn a_wrong_password_and_too_few_connections_are_told_in_the_log() {
         SELECT pg_reload_conf()";
     cluster.sql(0, prepare).expect("the store");
     let url = |secret: &str| cluster.url().replace("keyfast@", &format!("guest:{secret}@"));
-    let wrong = Server::start_with(&["--store", &url("wrong"), "--store-timeout", "300"]);
+    let wrong = Server::start_with(&["--store", &url("wrong"), "--store-timeout", "2000"]);
     wrong.wait_for_output("password authentication failed for user \"guest\"");
     assert!(wrong.client().line("SETNX k v").text().starts_with("STOREDOWN "));
     assert!(!wrong.output().contains("wrong"), "{}", wrong.output());

@@ -383,7 +383,7 @@ fn what_is_too_long_is_refused_and_harms_no_other_request(kind: Kind) {
 
 fn a_store_that_is_away_is_said_to_be_and_used_as_soon_as_it_is_back(kind: Kind) {
     let Some(cluster) = Cluster::start(kind, "away") else { return };
-    let front = cluster.front(&["--store-timeout", "500"]);
+    let front = cluster.front(&["--store-timeout", "2000"]);
     let mut client = front.client();
     client.line("SETNX k v").is(1);
     cluster.stop();

@@ -87,11 +87,11 @@ fn a_store_that_cannot_be_used_is_told_in_the_log() {
     drop(front(&cluster.url(), &[]));
     cluster.sql(0, "UPDATE keyfast.schema_version SET version = 99").expect("the store");
     let url = cluster.url();
-    let front = Server::start_with(&["--store", &url, "--store-timeout", "300"]);
+    let front = Server::start_with(&["--store", &url, "--store-timeout", "2000"]);
     front.wait_for_output("its tables are of version 99, and this program needs version 2");
     assert!(front.client().line("GET k").text().starts_with("STOREDOWN "));
     let wrong = url.replace("/postgres?", "/nothing?");
-    let front = Server::start_with(&["--store", &wrong, "--store-timeout", "300"]);
+    let front = Server::start_with(&["--store", &wrong, "--store-timeout", "2000"]);
     front.wait_for_output("database \"nothing\" does not exist");
     let output = front.output();
     assert!(output.contains("Cannot reach the store postgres://127.0.0.1:"), "{output}");

@@ -144,7 +144,7 @@ fn clients_are_told_why_the_store_cannot_be_used() {
     store.sql(0, "CREATE ROLE guest LOGIN; CREATE ROLE reader LOGIN").expect("users");
     let front_of = |user: &str| {
         let url = store.url_of(user, "127.0.0.1", "?sslmode=disable");
-        Server::start_with(&["--store", &url, "--store-timeout", "300"])
+        Server::start_with(&["--store", &url, "--store-timeout", "2000"])
     };
     let says = |front: &Server, part: &str| {
         super::eventually("clients get the reason", || {
@@ -160,5 +160,5 @@ fn clients_are_told_why_the_store_cannot_be_used() {
     store.sql(0, "GRANT SELECT ON ALL TABLES IN SCHEMA keyfast TO reader").expect("a right");
     says(&front_of("reader"), "permission denied for");
     let url = store.url_of("keyfast", "localhost", "?sslmode=verify-full");
-    says(&Server::start_with(&["--store", &url, "--store-timeout", "300"]), "server does not support TLS");
+    says(&Server::start_with(&["--store", &url, "--store-timeout", "2000"]), "server does not support TLS");
 }
