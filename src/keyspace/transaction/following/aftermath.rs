@@ -43,7 +43,7 @@ pub(in crate::keyspace) struct Aftermath {
     /// Long strings that are missing in the replies.
     pub(in crate::keyspace) missed: Vec<Missed>,
     /// What the request has done, in a keyspace that it has borrowed.
-    pub(in crate::keyspace) recorded: Recorded,
+    pub(in crate::keyspace) recorded: Option<Box<Recorded>>,
     /// The last keys that a script has found absent.
     pub(in crate::keyspace) absences: Absences,
     /// Tables and entries to free when the locks are free.
@@ -155,6 +155,11 @@ impl Transaction<'_> {
 }
 
 impl Aftermath {
+    /// What the request has done, in a keyspace that it has borrowed.
+    pub(in crate::keyspace) fn recorded(&mut self) -> &mut Recorded {
+        self.recorded.get_or_insert_default()
+    }
+
     /// The last effect that is news of a lock.
     pub(in crate::keyspace) fn last_lock_news(&mut self) -> Option<&mut Effect> {
         self.effects.iter_mut().rfind(|effect| matches!(effect, Effect::Lock(_)))

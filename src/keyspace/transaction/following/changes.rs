@@ -157,6 +157,15 @@ impl Changes {
         }
     }
 
+    /// Takes the change of the only key, if nothing else is logged.
+    fn take_only(&mut self) -> Option<ChangedKey> {
+        let is_only = self.keys.len() == 1
+            && self.databases.is_empty()
+            && self.requests.is_empty()
+            && self.sealed.is_empty();
+        if is_only { self.keys.pop() } else { None }
+    }
+
     /// The number of records to log, if each key has one note.
     fn count(&self) -> usize {
         let of_key =
@@ -287,30 +296,36 @@ impl Transaction<'_> {
 
     #[cold]
     fn log_changes(&mut self) -> Option<u64> {
-        let mut changes = take(&mut self.left.get_mut().if_any()?.changes);
+        let changes = &mut self.left.get_mut().if_any()?.changes;
+        if let Some(changed) = changes.take_only() {
+            return Some(self.append_one(changed));
+        }
+        let mut changes = take(changes);
         changes.tidy();
-        let has_sealed = !changes.sealed.is_empty();
-        let count = changes.count() + if has_sealed { 2 } else { 0 };
-        (count > 0).then(|| self.append(changes, count))
+        if let Some(changed) = changes.take_only() {
+            return Some(self.append_one(changed));
+        }
+        let count = changes.count() + if changes.sealed.is_empty() { 0 } else { 2 };
+        (count > 0).then(|| self.append(changes, count > 1))
     }
 
-    fn append(&self, changes: Changes, count: usize) -> u64 {
-        let journal = &self.keyspace().followers.journal;
-        let only = match &*changes.keys {
-            [changed] if count == 1 => Some((changed, self.entry_of(changed))),
-            _ => None,
-        };
-        let is_unit = only.map_or(count > 1, |(changed, entry)| takes_several(changed, entry));
-        if let Some((changed, entry)) = only
-            && is_brief(changed, entry)
-        {
-            return journal.append(|out, current| {
-                wrapped(is_unit, out, |out| {
-                    records::select(out, current, changed.database);
-                    self.log_key(out, changed, entry);
-                });
-            });
+    /// Appends the change of one key.
+    fn append_one(&self, changed: ChangedKey) -> u64 {
+        let entry = self.entry_of(&changed);
+        let is_unit = takes_several(&changed, entry);
+        if !is_brief(&changed, entry) {
+            return self.append(Changes { keys: vec![changed], ..Changes::default() }, is_unit);
         }
+        self.keyspace().followers.journal.append(|out, current| {
+            wrapped(is_unit, out, |out| {
+                records::select(out, current, changed.database);
+                self.log_key(out, &changed, entry);
+            });
+        })
+    }
+
+    fn append(&self, changes: Changes, is_unit: bool) -> u64 {
+        let journal = &self.keyspace().followers.journal;
         let mut unit = Unit::beginning_in(journal.database());
         if is_unit {
             records::request(unit.records(), &[b"MULTI"]);
@@ -379,9 +394,13 @@ impl Transaction<'_> {
     }
 }
 
-/// Whether one note takes several requests: a whole collection does.
+/// Whether one key takes several requests: a whole collection does.
 fn takes_several(changed: &ChangedKey, entry: Option<&Entry>) -> bool {
-    matches!(changed.note, Note::Whole) && entry.is_some_and(|entry| entry.kind() != STRING_KIND)
+    match &changed.note {
+        Note::Whole => entry.is_some_and(|entry| entry.kind() != STRING_KIND),
+        Note::Steps(steps) => steps.requests() > 1,
+        Note::Expiry => false,
+    }
 }
 
 /// Whether the records of a changed key are short.

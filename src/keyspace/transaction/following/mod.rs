@@ -146,7 +146,7 @@ impl Transaction<'_> {
     pub(in crate::keyspace) fn follow_put(&mut self, key: &[u8]) {
         self.make_way(key);
         self.follow_change(key, Extent::Whole);
-        if self.entry(key).is_none() {
+        if self.wanted.event(EventClass::NEW) && self.entry(key).is_none() {
             self.event(EventClass::NEW, "new", key);
         }
     }

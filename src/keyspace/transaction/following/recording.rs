@@ -52,18 +52,18 @@ impl Transaction<'_> {
     /// Records that a key of the current database is written.
     pub(in crate::keyspace) fn record_write(&self, key: &[u8]) {
         let database = self.database();
-        self.leave(|aftermath| note(&mut aftermath.recorded.written, database, key));
+        self.leave(|aftermath| note(&mut aftermath.recorded().written, database, key));
     }
 
     /// Records that something is to live until then, counted from now on.
     #[cold]
     pub(in crate::keyspace) fn record_span(&self, ends_at_ms: u64) {
-        self.leave(|aftermath| _ = aftermath.recorded.span_ends_ms.insert(ends_at_ms));
+        self.leave(|aftermath| _ = aftermath.recorded().span_ends_ms.insert(ends_at_ms));
     }
 
     /// Offers fencing numbers to a request that runs in a borrowed keyspace.
     pub fn offer_fences(&self, numbers: impl DoubleEndedIterator<Item = u64>) {
-        self.leave(|aftermath| aftermath.recorded.offered_fences = numbers.rev().collect());
+        self.leave(|aftermath| aftermath.recorded().offered_fences = numbers.rev().collect());
     }
 
     /// Takes the next number that was offered, for a key.
@@ -71,8 +71,8 @@ impl Transaction<'_> {
     pub(in crate::keyspace) fn take_offered_fence(&self, database: usize, key: &[u8]) -> Option<u64> {
         let mut taken = None;
         self.leave(|aftermath| {
-            note(&mut aftermath.recorded.fenced, database, key);
-            let Recorded { offered_fences, former_fence, missing_fences, .. } = &mut aftermath.recorded;
+            note(&mut aftermath.recorded().fenced, database, key);
+            let Recorded { offered_fences, former_fence, missing_fences, .. } = aftermath.recorded();
             taken = offered_fences.pop().filter(|number| number > former_fence);
             *missing_fences += usize::from(taken.is_none());
         });
@@ -83,7 +83,7 @@ impl Transaction<'_> {
     #[cold]
     pub(in crate::keyspace) fn record_former_fence(&self, number: u64) {
         self.leave(|aftermath| {
-            let former = &mut aftermath.recorded.former_fence;
+            let former = &mut aftermath.recorded().former_fence;
             *former = number.max(*former);
         });
     }
@@ -93,13 +93,18 @@ impl Transaction<'_> {
     pub(in crate::keyspace) fn record_wanted_fence(&self, key: &[u8]) {
         let database = self.database();
         self.leave(|aftermath| {
-            note(&mut aftermath.recorded.fenced, database, key);
-            aftermath.recorded.wants_known_fences = true;
+            note(&mut aftermath.recorded().fenced, database, key);
+            aftermath.recorded().wants_known_fences = true;
         });
     }
 
     /// Takes what was recorded.
     pub fn take_recorded(&mut self) -> Recorded {
-        self.left.get_mut().if_any().map(|left| std::mem::take(&mut left.recorded)).unwrap_or_default()
+        self.left
+            .get_mut()
+            .if_any()
+            .and_then(|left| left.recorded.take())
+            .map(|recorded| *recorded)
+            .unwrap_or_default()
     }
 }

@@ -212,31 +212,51 @@ pub(in crate::keyspace) struct Recorder<'k> {
     key: &'k [u8],
     records: Vec<u8>,
     count: usize,
-    /// The name of the request that is not written yet.
-    name: &'static str,
-    /// Its arguments behind the key, as they are written, and their number.
-    arguments: Vec<u8>,
-    arguments_count: usize,
+    /// The request that may grow.
+    open: Option<Open>,
 }
 
+/// The last request, which gets more arguments. Its first line is [`UNCOUNTED`] until it ends.
+#[derive(Debug)]
+struct Open {
+    name: &'static str,
+    /// Where it begins.
+    start: usize,
+    /// The number of its words.
+    words: usize,
+}
+
+/// The first line of a request whose words are not counted yet.
+const UNCOUNTED: &[u8] = b"*?\r\n";
+
 impl<'k> Recorder<'k> {
-    /// The most bytes of arguments of one request, before its last ones.
-    const ARGUMENTS_BYTES_MAX: usize = 64 << 10;
+    /// The most bytes of one request, before its last arguments.
+    const BYTES_MAX: usize = 64 << 10;
 
     /// Begins to record changes of a key.
     pub(in crate::keyspace) fn of(key: &'k [u8]) -> Recorder<'k> {
-        let (records, arguments) = Default::default();
-        Recorder { key, records, count: 0, name: "", arguments, arguments_count: 0 }
+        Recorder { key, records: Vec::new(), count: 0, open: None }
     }
 
     /// Adds arguments to the request of this name.
     pub(in crate::keyspace) fn add(&mut self, name: &'static str, arguments: &[&[u8]]) {
-        if self.name != name || self.arguments.len() > Self::ARGUMENTS_BYTES_MAX {
-            self.end();
-            self.name = name;
+        let start = self.records.len();
+        match &mut self.open {
+            Some(open) if open.name == name && start - open.start <= Self::BYTES_MAX => {
+                open.words += arguments.len();
+            }
+            _ => {
+                self.end();
+                // Once, for what is nearly always the only request.
+                let bytes = arguments.iter().map(|argument| room(argument)).sum::<usize>();
+                self.records.reserve(UNCOUNTED.len() + room(name.as_bytes()) + room(self.key) + bytes);
+                self.open = Some(Open { name, start: self.records.len(), words: 2 + arguments.len() });
+                self.records.extend_from_slice(UNCOUNTED);
+                word(&mut self.records, name.as_bytes());
+                word(&mut self.records, self.key);
+            }
         }
-        self.arguments_count += arguments.len();
-        arguments.iter().for_each(|argument| word(&mut self.arguments, argument));
+        arguments.iter().for_each(|argument| word(&mut self.records, argument));
     }
 
     /// Adds a request of a subcommand, which stands in front of the key.
@@ -252,15 +272,16 @@ impl<'k> Recorder<'k> {
 
     /// Ends the current request.
     pub(in crate::keyspace) fn end(&mut self) {
-        if self.name.is_empty() {
-            return;
-        }
-        header(&mut self.records, b'*', 2 + self.arguments_count);
-        word(&mut self.records, self.name.as_bytes());
-        word(&mut self.records, self.key);
-        self.records.append(&mut self.arguments);
+        let Some(Open { start, words, .. }) = self.open.take() else { return };
         self.count += 1;
-        (self.name, self.arguments_count) = ("", 0);
+        match words {
+            0..10 => self.records[start + 1] = b'0' + words as u8,
+            _ => {
+                let mut first = Vec::new();
+                header(&mut first, b'*', words);
+                self.records.splice(start..start + UNCOUNTED.len(), first);
+            }
+        }
     }
 
     /// Returns the requests, and their number.
@@ -282,10 +303,15 @@ pub(in crate::keyspace) fn words<'a>(out: &mut Vec<u8>, words: impl ExactSizeIte
 
 /// Appends one argument of a request.
 pub(crate) fn word(out: &mut Vec<u8>, word: &[u8]) {
-    out.reserve(word.len() + 32);
+    out.reserve(room(word));
     header(out, b'$', word.len());
     out.extend_from_slice(word);
     out.extend_from_slice(b"\r\n");
+}
+
+/// At most how many bytes an argument takes with its header.
+fn room(word: &[u8]) -> usize {
+    word.len() + "$18446744073709551615\r\n\r\n".len()
 }
 
 /// Appends an argument that may be long.
@@ -297,10 +323,20 @@ fn long_word(sink: &mut dyn Sink, word: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+#[inline]
 fn header(out: &mut Vec<u8>, kind: u8, count: usize) {
-    out.push(kind);
-    out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
-    out.extend_from_slice(b"\r\n");
+    match count {
+        0..10 => out.extend_from_slice(&[kind, b'0' + count as u8, b'\r', b'\n']),
+        10..100 => {
+            let (tens, ones) = (b'0' + (count / 10) as u8, b'0' + (count % 10) as u8);
+            out.extend_from_slice(&[kind, tens, ones, b'\r', b'\n']);
+        }
+        _ => {
+            out.push(kind);
+            out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
 }
 
 fn number(number: u64, buffer: &mut itoa::Buffer) -> &[u8] {
