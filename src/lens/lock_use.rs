@@ -29,6 +29,8 @@ impl LockUse {
     pub const KEYS_ONLY: LockUse = LockUse(1 << 9);
     /// Its arguments are keys and values in turn.
     pub const PAIRS: LockUse = LockUse(1 << 10);
+    /// It reads a string. A script that calls it may compare the value of a lock by itself.
+    pub const READS: LockUse = LockUse(1 << 11);
 
     /// The facts of both.
     pub const fn and(self, other: LockUse) -> LockUse {

@@ -20,7 +20,7 @@ use super::run::run;
 use super::traces::{Measures, charge, error_bytes, is_thorough, show};
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{Registered, find, resolve};
-use crate::commands::facts::{Context, Group, Result, Run};
+use crate::commands::facts::{Context, LockUse, Result};
 use crate::commands::unsupported;
 
 /// The server, as one script sees it.
@@ -179,7 +179,7 @@ impl<'a, 'k> Bridge<'a, 'k> {
         }
         let answered = reply
             .attempt_measured(|reply| run(command, instance, session, tx, request, reply, Some(*script)));
-        if matches!(command.run, Run::Read(_)) && command.group == Group::STRING {
+        if command.locks.has(LockUse::READS) {
             tx.note_read();
         }
         let (result, reply_bytes) = match answered {

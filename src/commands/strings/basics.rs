@@ -63,6 +63,7 @@ const GET: Command = Command {
     name: "get",
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    locks: LockUse::READS,
     summary: "Returns the string at a key.",
     since: "1.0.0",
     complexity: "O(1)",

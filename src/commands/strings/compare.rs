@@ -129,6 +129,7 @@ pub(in crate::commands) fn delete_if(
 const DIGEST: Command = Command {
     name: "digest",
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    locks: LockUse::READS,
     summary: "Returns the XXH3 digest of a string as 16 hexadecimal digits, for use in conditions.",
     since: "8.4.0",
     complexity: "O(N) where N is the length of the string value.",

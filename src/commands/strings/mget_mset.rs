@@ -23,6 +23,7 @@ const MGET: Command = Command {
     name: "mget",
     flags: Flags::FAST,
     keys: &[KeySpec::every(1, KeyFlags::RO.and(KeyFlags::ACCESS))],
+    locks: LockUse::READS,
     summary: "Returns the strings at several keys, all read at the same moment.",
     since: "1.0.0",
     complexity: "O(N) where N is the number of keys to retrieve.",

@@ -12,8 +12,8 @@ use crate::commands::args::{self, Options, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Prepares,
-    Result, Run,
+    Argument, ArgumentKind, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, LockUse,
+    Prepares, Result, Run,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[APPEND, GETRANGE, LCS, SETRANGE, STRLEN, SUBSTR];
@@ -120,6 +120,7 @@ fn checked_length(tx: &Transaction<'_>, bytes: usize, more: usize) -> Result<usi
 const GETRANGE: Command = Command {
     name: "getrange",
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    locks: LockUse::READS,
     summary: "Returns the part of a string between two byte offsets; negative offsets count from the end.",
     since: "2.4.0",
     complexity: "O(N) where N is the length of the returned string. The complexity is ultimately determined by the returned length, but because creating a substring from an existing string is very cheap, it can be considered O(1) for small strings.",
@@ -145,6 +146,7 @@ fn getrange(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 const SUBSTR: Command = Command {
     name: "substr",
     keys: &[KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS))],
+    locks: LockUse::READS,
     summary: "Returns part of a string: the former name of GETRANGE.",
     since: "1.0.0",
     complexity: "O(N) where N is the length of the returned string. The complexity is ultimately determined by the returned length, but because creating a substring from an existing string is very cheap, it can be considered O(1) for small strings.",
@@ -171,6 +173,7 @@ fn part(length: usize, start: i64, end: i64) -> Range<usize> {
 const LCS: Command = Command {
     name: "lcs",
     keys: &[KeySpec::range(1, 1, 1, KeyFlags::RO.and(KeyFlags::ACCESS))],
+    locks: LockUse::READS,
     summary: "Returns the longest common subsequence of two strings, its length or its positions.",
     since: "7.0.0",
     complexity: "O(N*M) where N and M are the lengths of s1 and s2, respectively",
