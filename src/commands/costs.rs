@@ -5,6 +5,7 @@
 
 use crate::resp::Request;
 use crate::resp::number::parse_integer;
+use crate::values::{LONG_TEXT_BYTES, Shape};
 
 use super::args::is_word;
 use super::facts::{Cost, Costs, Estimate};
@@ -203,4 +204,11 @@ fn number(count: &[u8]) -> u64 {
         Some(count @ 0..) => count.unsigned_abs(),
         _ => u64::MAX,
     }
+}
+
+/// Bytes of so many elements of a large value, about, if they are so many that they are written into the reply
+/// when the locks are free.
+pub(super) fn long_part(value: &impl Shape, elements: usize) -> Option<usize> {
+    let bytes = (value.bytes() / value.elements().max(1)).saturating_mul(elements);
+    (bytes >= LONG_TEXT_BYTES).then_some(bytes)
 }

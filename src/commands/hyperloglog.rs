@@ -1,6 +1,7 @@
 //! HyperLogLogs: how many different elements were added, in few bytes ([`crate::hyperloglog`]).
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use crate::events::EventClass;
 use crate::hyperloglog::sparse::{self, Code};
@@ -8,17 +9,18 @@ use crate::hyperloglog::{
     COUNT, Form, Histogram, Invalid, Observation, REGISTERS, add, dense, empty, estimate, histogram,
     last_count, merge, outdate,
 };
-use crate::keyspace::{Expiry, Transaction};
+use crate::keyspace::{Expiry, Keyspace, Prepared, Transaction};
 use crate::resp::{Reply, Request};
 use crate::session::Session;
 use crate::types::strings::Text;
-use crate::values::Encoding;
+use crate::values::{Encoding, LONG_TEXT_BYTES};
 
 use super::args::is_word;
 use super::costs;
 use super::error::Error;
 use super::facts::{
-    Argument, ArgumentKind, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, ArgumentKind, Categories, Command, Context, Flags, Group, KeyFlags, KeySpec, Prepares, Result,
+    Run,
 };
 
 pub(super) const COMMANDS: &[Command] = &[PFADD, PFCOUNT, PFDEBUG, PFMERGE, PFSELFTEST];
@@ -55,13 +57,25 @@ const PFADD: Command = Command {
         ("PFADD visitors bob", "(integer) 0"),
         ("PFCOUNT visitors", "(integer) 3"),
     ],
+    prepares: Prepares::Values(observe),
     run: Run::Write(pfadd),
     ..HYPERLOGLOG
 };
 
+/// Hashes the elements of a long request.
+fn observe(request: Request<'_>, _: &Keyspace) -> Vec<Prepared> {
+    let observed = (request.bytes() >= LONG_TEXT_BYTES)
+        .then(|| -> Arc<Vec<Observation>> { Arc::new(request.from(2).map(Observation::of).collect()) });
+    observed.map(|observed| Prepared::value(request.name(), observed)).into_iter().collect()
+}
+
 fn pfadd(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(1);
-    let elements = request.from(2).map(Observation::of);
+    let ahead = tx.prepared_value::<Vec<Observation>>(request.name());
+    let elements = request.from(2).enumerate().map(|(at, element)| match &ahead {
+        Some(observed) => observed[at],
+        None => Observation::of(element),
+    });
     let bytes_max = tx.limit::<Text>().bytes;
     let found = tx.peek::<Text>(key)?.map(|value| {
         let form = Form::of(value)?;

@@ -10,6 +10,7 @@ use crate::keyspace::{Expiry, Transaction};
 use crate::resp::{Reply, Request};
 use crate::values::{Content, Encoding, STRING_KIND};
 
+use super::error::Error;
 use super::facts::{Derive, Derived, Result};
 
 /// Stores what a request derives at a key, whatever that has been before, or deletes the key if it is
@@ -25,10 +26,25 @@ pub(super) fn store(
     event: &'static str,
     reply: Reply<'_>,
 ) -> Result {
-    let derived = match tx.prepared_value::<Derived>(request.name()) {
-        Some(derived) => derived,
-        None => Arc::new(derive(tx, request)?),
-    };
+    let derived = derived(tx, request, derive)?;
+    put(tx, key, &derived, event);
+    Ok(reply.count(derived.count))
+}
+
+/// What a request derives, or has derived before.
+///
+/// # Errors
+///
+/// Those of `derive`.
+pub(super) fn derived(tx: &Transaction<'_>, request: Request<'_>, derive: Derive) -> Result<Arc<Derived>> {
+    if let Some(error) = tx.prepared_value::<Error>(request.name()) {
+        return Err(Error::clone(&error));
+    }
+    tx.prepared_value::<Derived>(request.name()).map_or_else(|| derive(tx, request).map(Arc::new), Ok)
+}
+
+/// Stores what was derived at a key, whatever that has been before, or deletes the key if it is nothing.
+pub(super) fn put(tx: &mut Transaction<'_>, key: &[u8], derived: &Derived, event: &'static str) {
     if let Some(kept) = &derived.value {
         let value = kept.value();
         tx.event_of_replacing(key, value.facts.kind);
@@ -42,5 +58,4 @@ pub(super) fn store(
     } else if tx.remove_for_nothing(key) {
         tx.event(EventClass::GENERIC, "del", key);
     }
-    Ok(reply.count(derived.count))
 }

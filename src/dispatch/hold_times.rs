@@ -29,7 +29,7 @@ const TRIES_MAX: usize = 3;
 /// a large value: `text` has a long string, and `list`, `set`, `zset`, `geo`, `hash` and `stream` have many
 /// elements. `text2` and its like are second copies, `any` stands for each of them in turn, and `page` for a
 /// string of a page. All other keys are absent. `{text}` is as long as the long string,
-/// `{any}` what DUMP makes of the key, `{all}` the number of elements.
+/// `{any}` what DUMP makes of the key, `{all}` the number of elements, `{most}` one less, `{half}` half of it.
 const TABLE: &str = "
 APPEND text x
 APPEND d {text}
@@ -125,6 +125,7 @@ LLEN list
 LMOVE list d LEFT RIGHT
 LMOVEM list d LEFT RIGHT COUNT {all} BULK
 LMPOP 1 list LEFT COUNT {all}
+LMPOP 1 list RIGHT COUNT {most}
 LOCK|ACQUIRE text a PX 1000
 LOCK|ACQUIRE d {text} PX 1000
 LOCK|BREAK text
@@ -133,6 +134,7 @@ LOCK|FENCE text {text}
 LOCK|RELEASE text {text}
 LOCKS|GET text
 LPOP list {all}
+LPOP list {most}
 LPOS list absent
 LPUSH list x
 LPUSHX list x
@@ -157,6 +159,7 @@ PEXPIREAT any 9999999999999
 PEXPIRETIME any
 PFADD text x
 PFADD d {text}
+PFADD d x {text}
 PFCOUNT text
 PFDEBUG ENCODING text
 PFMERGE d text
@@ -197,8 +200,11 @@ SMOVE set d m1
 SORT list ALPHA
 SORT list ALPHA STORE d
 SORT set BY w* GET # ALPHA
+SORT set STORE d
+SORT zset ALPHA LIMIT 0 10 STORE d
 SORT_RO list ALPHA
 SPOP set {all}
+SPOP set {most}
 SRANDMEMBER set {all}
 SRANDMEMBER set -{all}
 SREM set m1
@@ -255,7 +261,9 @@ ZLEXCOUNT zset - +
 ZMPOP 1 zset MIN COUNT {all}
 ZMSCORE zset m1
 ZPOPMAX zset {all}
+ZPOPMAX zset {most}
 ZPOPMIN zset {all}
+ZPOPMIN zset {half}
 ZRANDMEMBER zset {all}
 ZRANDMEMBER zset -{all} WITHSCORES
 ZRANGE zset 0 -1 WITHSCORES
@@ -267,7 +275,9 @@ ZRANK zset m1
 ZREM zset m1
 ZREMRANGEBYLEX zset - +
 ZREMRANGEBYRANK zset 0 -1
+ZREMRANGEBYRANK zset 0 -2
 ZREMRANGEBYSCORE zset -inf +inf
+ZREMRANGEBYSCORE zset {half} +inf
 ZREVRANGE zset 0 -1
 ZREVRANGEBYLEX zset + -
 ZREVRANGEBYSCORE zset +inf -inf
@@ -384,7 +394,11 @@ impl Bench {
                     assert!(request.push(&dump[head..dump.len() - 2]));
                 }
                 _ if request.bytes() == 0 => word.split('|').for_each(|part| push(&mut request, &[part])),
-                _ => push(&mut request, &[&word.replace("{all}", &self.elements.to_string())]),
+                _ => {
+                    let (all, most, half) = (self.elements, self.elements - 1, self.elements / 2);
+                    let word = word.replace("{all}", &all.to_string()).replace("{most}", &most.to_string());
+                    push(&mut request, &[&word.replace("{half}", &half.to_string())]);
+                }
             }
         }
         let mut reply = Vec::new();

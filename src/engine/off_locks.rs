@@ -59,8 +59,7 @@ pub(crate) struct Copies {
 struct DerivedBefore {
     /// From what it was derived.
     copies: Copies,
-    /// `None` if that is an error.
-    derived: Option<Arc<Derived>>,
+    derived: Result<Arc<Derived>>,
     /// How often it was derived.
     times: u32,
     /// How long that has taken in all.
@@ -190,8 +189,11 @@ pub(crate) fn derive_first(
         (times, took) = (before.times, before.took);
         let are_there = copies.are_there(command, tx, request);
         copies.give_back(instance, command, tx.database(), request);
-        if are_there && let Some(derived) = derived {
-            tx.add_prepared(Prepared::value(request.name(), derived));
+        if are_there {
+            tx.add_prepared(match derived {
+                Ok(derived) => Prepared::value(request.name(), derived),
+                Err(error) => Prepared::value(request.name(), Arc::new(error)),
+            });
         }
         if are_there || times == DERIVED_TIMES_MAX {
             session.took_before_wait = took;
@@ -218,16 +220,16 @@ pub(crate) fn derive_first(
     };
     (times, took) = (times + 1, took + began.elapsed());
     if let Some(long) = &mut session.long {
-        let derived = derived.ok().map(Arc::new);
+        let derived = derived.map(Arc::new);
         long.derived = Some(Box::new(DerivedBefore { copies, derived, times, took }));
     }
     Err(Wait::Long)
 }
 
-/// The keys that a request reads: those that it only writes are not copied.
+/// The keys that a request reads. Those that it overwrites are not copied.
 fn read_by<'a>(command: &Command, request: Request<'a>) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
     let stores = matches!(command.prepares, Prepares::Derived(_));
-    let keys = command.keys_of(request).filter(move |(_, flags)| !stores || flags.contains(KeyFlags::RO));
+    let keys = command.keys_of(request).filter(move |(_, flags)| !stores || !flags.contains(KeyFlags::OW));
     keys.map(|(key, _)| key)
 }
 

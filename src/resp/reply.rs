@@ -96,6 +96,11 @@ impl<'a> Reply<'a> {
         (Sent(()), at)
     }
 
+    /// Nothing yet. Returns the length of the output, where the caller inserts the reply later.
+    pub fn later(self) -> (Sent, usize) {
+        (Sent(()), self.out.len())
+    }
+
     /// The null of the client's protocol.
     #[inline]
     pub fn nil(self) -> Sent {

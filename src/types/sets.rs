@@ -393,12 +393,10 @@ impl Change<'_, Set> {
 }
 
 impl Change<'_, Set> {
-    /// Removes all members; returns them.
-    pub fn take_all(&mut self) -> Vec<Vec<u8>> {
-        let members: Vec<Vec<u8>> = self.view().iter().map(|member| member.to_vec()).collect();
-        self.count_more(members.len());
+    /// Removes all members.
+    pub fn remove_all(&mut self) {
+        self.count_more(self.view().len());
         self.empty();
-        members
     }
 }
 

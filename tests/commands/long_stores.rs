@@ -1,7 +1,7 @@
-//! Requests that store what they make of large values: others use these meanwhile, and what is stored is of
-//! one moment all the same.
+//! Requests that store what they make of large values, or take much of one: others use these meanwhile, and
+//! what is stored or taken is of one moment all the same.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -79,6 +79,10 @@ fn they_store_what_they_would_store_in_a_transaction() {
         "BITOP NOT d t",
         "BITOP XOR d t t2 none",
         "BITOP AND d t none",
+        "SORT s ALPHA STORE d",
+        "SORT z ALPHA DESC LIMIT 10 9900 STORE d",
+        "SORT z BY nosort GET # STORE d",
+        "SORT none ALPHA STORE d",
         // What is wrong is found in the same order.
         "SUNIONSTORE d s z",
         "ZUNIONSTORE d 2 z t",
@@ -86,6 +90,8 @@ fn they_store_what_they_would_store_in_a_transaction() {
         "GEORADIUS g 1 1 3000 km STORE d WITHDIST",
         "BITOP OR d t s",
         "ZRANGESTORE d s 0 -1",
+        "SORT s STORE d",
+        "SORT t ALPHA STORE d",
     ] {
         for has_value in [true, false] {
             let (mut digests, mut replies) = (Vec::new(), Vec::new());
@@ -112,6 +118,193 @@ fn they_store_what_they_would_store_in_a_transaction() {
     // The key that is written may be one of those that are read.
     client.line("SUNIONSTORE s s few").is(MEMBERS as i64 + 1);
     client.line("SCARD s").is(MEMBERS as i64 + 1);
+}
+
+/// Fills a list (`l`), a set (`s`) and sorted sets (`z`, and `alike` of one score) with long elements.
+fn fill_to_take(client: &mut Client) {
+    for first in (0..MEMBERS).step_by(1000) {
+        for (command, key) in [("RPUSH", "l"), ("SADD", "s"), ("ZADD", "z"), ("ZADD", "alike")] {
+            let mut words = vec![command.to_owned(), key.to_owned()];
+            for number in first..first + 1000 {
+                words.extend((key == "z").then(|| number.to_string()));
+                words.extend((key == "alike").then(|| "7".to_owned()));
+                words.push(format!("element:{number:040}"));
+            }
+            client.cmd(words).integer();
+        }
+    }
+}
+
+/// All strings and numbers of a reply.
+fn parts(reply: Reply) -> Vec<String> {
+    match reply {
+        Reply::Array(items) | Reply::Set(items) => items.into_iter().flat_map(parts).collect(),
+        part => vec![part.to_string().trim_matches('"').to_owned()],
+    }
+}
+
+#[test]
+fn they_take_what_a_client_would_have_read_there_and_the_log_has_it() {
+    let folder = Folder::new("long-takes");
+    let mut server = folder.serve(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let (mut client, mut reader) = (server.client(), server.client());
+    fill_to_take(&mut client);
+    let whole = |reader: &mut Client, key: &str| -> Vec<Vec<String>> {
+        let (line, each) = match reader.line(&format!("TYPE {key}")).text().as_str() {
+            "list" => ("LRANGE # 0 -1", 1),
+            "set" => ("SMEMBERS #", 1),
+            "zset" => ("ZRANGE # 0 -1 WITHSCORES", 2),
+            _ => return Vec::new(),
+        };
+        let all = parts(reader.line(&line.replace('#', key)).reply());
+        all.chunks(each).map(<[String]>::to_vec).collect()
+    };
+    let mut kept = 0;
+    // What it takes of a copy: these elements, the first or the last of them first. Some reply with the key,
+    // too, and some with a number alone.
+    for (line, source, taken, is_reversed) in [
+        ("LPOP c 9000", "l", 0..9000, false),
+        ("LPOP c 10000", "l", 0..10_000, false),
+        ("RPOP c 9500", "l", 500..10_000, true),
+        ("LMPOP 2 none c LEFT COUNT 9999", "l", 0..9999, false),
+        ("BLMPOP 1 2 none c RIGHT COUNT 99999", "l", 0..10_000, true),
+        ("SPOP c 20000", "s", 0..10_000, false),
+        ("ZPOPMIN c 6000", "z", 0..6000, false),
+        ("ZPOPMAX c 9000", "z", 1000..10_000, true),
+        ("ZPOPMAX c 90000", "z", 0..10_000, true),
+        ("ZMPOP 2 none c MIN COUNT 6000", "z", 0..6000, false),
+        ("BZMPOP 1 1 c MAX COUNT 9000", "z", 1000..10_000, true),
+        ("ZREMRANGEBYRANK c 1 -2", "z", 1..9999, false),
+        ("ZREMRANGEBYSCORE c (5 8000", "z", 6..8001, false),
+        ("ZREMRANGEBYLEX c - (element:0000000000000000000000000000000000008", "alike", 0..8000, false),
+    ] {
+        for (how, protocol) in [("alone", 2), ("queued", 3), ("called", 2)] {
+            client.line(&format!("HELLO {protocol}")).ignored();
+            client.line(&format!("COPY {source} c REPLACE")).is(1);
+            let mut left = whole(&mut reader, "c");
+            let mut took: Vec<Vec<String>> = left.drain(taken.clone()).collect();
+            if is_reversed {
+                took.reverse();
+            }
+            let mut expected = took.concat();
+            match line {
+                _ if line.starts_with("ZREM") => expected = vec![format!("(integer) {}", took.len())],
+                _ if line.contains("MPOP") => expected.insert(0, "c".to_owned()),
+                _ => {}
+            }
+            let reply = match how {
+                "alone" => client.line(line).reply(),
+                "queued" => {
+                    // What is written later stays in its place between others.
+                    for line in ["MULTI", "PING", line, "PING"] {
+                        client.line(line).ignored();
+                    }
+                    let mut items = client.line("EXEC").items();
+                    let pongs = [items.remove(0), items.remove(1)];
+                    assert!(pongs.iter().all(|pong| pong.to_string() == "PONG"), "{pongs:?}");
+                    items.remove(0)
+                }
+                _ => {
+                    let script = format!("return redis.call({})", quoted(line));
+                    client.cmd(["EVAL", &script, "1", "c"]).reply()
+                }
+            };
+            assert_eq!(parts(reply), expected, "{line}, {how}, RESP{protocol}");
+            assert_eq!(whole(&mut reader, "c"), left, "{line}, {how}");
+            if how == "alone" && !left.is_empty() {
+                kept += 1;
+                client.line(&format!("RENAME c kept:{kept}")).is_ok();
+            }
+        }
+    }
+    client.line("SORT s ALPHA STORE sorted").is(MEMBERS as i64);
+    let digest = client.line("DEBUG DIGEST").text();
+    server.signal("KILL");
+    server.wait_for_end();
+    let again = folder.serve(&["--appendonly", "yes"]);
+    assert_eq!(again.client().line("DEBUG DIGEST").text(), digest);
+}
+
+/// The words of a line, as arguments in Lua.
+fn quoted(line: &str) -> String {
+    line.split(' ').map(|word| format!("'{word}'")).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn what_is_taken_is_of_one_moment_though_others_add_meanwhile() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (line, taken) in [
+        ("ZREMRANGEBYSCORE z -inf 8999", 9000),
+        ("ZREMRANGEBYRANK z 0 5999", 6000),
+        ("ZPOPMIN z 7000", 7000),
+        ("LPOP l 9000", 9000),
+    ] {
+        client.line("DEL z l").ignored();
+        fill_to_take(&mut client);
+        let (is_over, added) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|scope| {
+            let end = SetOnDrop(&is_over);
+            scope.spawn(|| {
+                let mut writer = server.client();
+                while !is_over.load(Ordering::Relaxed) {
+                    let number = added.fetch_add(1, Ordering::Relaxed);
+                    writer.line(&format!("ZADD z {} new:{number}", MEMBERS as u64 + number)).is(1);
+                    writer.line(&format!("RPUSH l new:{number}")).ignored();
+                }
+            });
+            // The writer is at it.
+            while added.load(Ordering::Relaxed) < 10 {
+                thread::yield_now();
+            }
+            let before = added.load(Ordering::Relaxed);
+            let reply = client.line(line).reply();
+            let count = match reply {
+                Reply::Integer(count) => count,
+                Reply::Array(items) => items.len() as i64 / if line.starts_with('Z') { 2 } else { 1 },
+                other => panic!("{line}: {other}"),
+            };
+            assert_eq!(count, taken, "{line}");
+            assert!(added.load(Ordering::Relaxed) >= before);
+            drop(end);
+        });
+        let key = line.split(' ').nth(1).expect("a key");
+        let left = MEMBERS as i64 - taken + added.load(Ordering::Relaxed) as i64;
+        client.line(&if key == "z" { "ZCARD z".to_owned() } else { "LLEN l".to_owned() }).is(left);
+        let first = if key == "z" { "ZRANGE z 0 0" } else { "LRANGE l 0 0" };
+        assert_eq!(parts(client.line(first).reply()), [format!("element:{taken:040}")], "{line}");
+    }
+}
+
+#[test]
+fn a_client_that_waits_gets_many_elements_of_one_request() {
+    let server = Server::start();
+    let (mut pusher, mut waiter) = (server.client(), server.client());
+    fill_to_take(&mut pusher);
+    let elements: Vec<String> = (0..MEMBERS).map(|number| format!("pushed:{number:040}")).collect();
+    for (wait, push) in [("BLMPOP 0 1 w LEFT COUNT 20000", "RPUSH"), ("BZMPOP 0 1 w MIN COUNT 20000", "ZADD")]
+    {
+        waiter.send_and_wait(&mut pusher, wait);
+        let scored = elements.iter().flat_map(|element| {
+            (push == "ZADD").then(|| "1".to_owned()).into_iter().chain([element.clone()])
+        });
+        // The pusher has a reply of its own that is written later.
+        for line in ["DEL c", "COPY l c", "MULTI", "LPOP c 8000"] {
+            pusher.line(line).ignored();
+        }
+        pusher.cmd([push.to_owned(), "w".to_owned()].into_iter().chain(scored)).is_simple("QUEUED");
+        pusher.line("RPOP c 100").is_simple("QUEUED");
+        let pushers = pusher.line("EXEC").items();
+        assert_eq!(pushers[1], Reply::Integer(MEMBERS as i64));
+        let [first, .., last] = [pushers[0].clone(), pushers[2].clone()].map(parts);
+        assert_eq!((first.len(), &*first[7999]), (8000, &*format!("element:{:040}", 7999)));
+        assert_eq!((last.len(), &*last[0]), (100, &*format!("element:{:040}", MEMBERS - 1)));
+        let mut got = parts(waiter.reply().reply());
+        assert_eq!(got.remove(0), "w");
+        got.retain(|part| part.len() > 10);
+        assert_eq!(got, elements, "{wait}");
+        pusher.line("EXISTS w").is(0);
+    }
 }
 
 /// Runs `act` while two clients run these transactions over and over, each with numbers of its own.

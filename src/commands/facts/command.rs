@@ -5,7 +5,7 @@ use crate::keyspace::{Keyspace, Prepared, Transaction};
 use crate::lens::LockUse;
 use crate::resp::{Reply, Request};
 use crate::session::Session;
-use crate::values::Kept;
+use crate::values::{Content, Kept, Shape};
 
 use super::argument::Argument;
 use super::blocking::Blocking;
@@ -26,21 +26,31 @@ pub enum Prepares {
     Texts,
     /// Values, which this function reads from the arguments.
     Values(fn(Request<'_>, &Keyspace) -> Vec<Prepared>),
-    /// What it stores at a key: this function derives it from the values of other keys, and gets copies of
-    /// these.
+    /// What it stores at a key: this function derives it from the values of other keys, or from the value that
+    /// is there, and gets copies of these.
     Derived(Derive),
 }
 
 /// Derives what a request stores.
 pub(crate) type Derive = fn(&Transaction<'_>, Request<'_>) -> Result<Derived>;
 
-/// What a request stores at a key, derived from the values of others.
+/// What a request stores at a key, derived from values.
 #[derive(Debug)]
 pub struct Derived {
     /// The value; `None` if the key is deleted.
     pub value: Option<Kept>,
-    /// The reply: its elements, or its bytes.
+    /// The reply: its elements, its bytes, or how many elements it has lost.
     pub count: usize,
+}
+
+impl Derived {
+    /// The value, if it is large and has this shape.
+    pub(crate) fn large<S: Shape>(&self) -> Option<&S> {
+        match self.value.as_ref()?.value().content {
+            Content::Large(structure) => S::of(structure),
+            _ => None,
+        }
+    }
 }
 
 /// One command, or one subcommand.

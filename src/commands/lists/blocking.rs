@@ -53,9 +53,8 @@ fn pop_first<'r>(
 ) -> Result<Taken<'r>> {
     let keys = request.from(1).take(request.len() - 2);
     for key in keys.filter(|key| looks_at(only, key)) {
-        let popped = pop(tx, key, end, 1, reply, |mut elements, reply| {
-            let element = elements.next().unwrap_or_default();
-            reply.pair(|reply| reply.bulk(key), |reply| reply.bulk(element))
+        let popped = pop(tx, key, end, 1, reply, |popped, reply| {
+            reply.pair(|reply| reply.bulk(key), |reply| reply.bulk(popped.first().unwrap_or_default()))
         })?;
         match popped {
             Ok(sent) => return Ok(Taken::Something(sent)),

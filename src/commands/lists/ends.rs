@@ -4,7 +4,7 @@ use crate::commands::costs;
 use crate::keyspace::Transaction;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, Sent};
-use crate::types::lists::{Elements, List, ListEnd};
+use crate::types::lists::{List, ListEnd, ListView};
 
 use crate::commands::args::{PopFromSeveral, is_word};
 use crate::commands::error::Error;
@@ -136,7 +136,7 @@ const LPOP: Command = Command {
 fn pop_of_request(tx: &mut Transaction<'_>, request: Request<'_>, end: ListEnd, reply: Reply<'_>) -> Result {
     let key = request.at(1);
     let Some(count) = request.get(2) else {
-        let popped = pop(tx, key, end, 1, reply, |mut elements, reply| reply.bulk_or_nil(elements.next()))?;
+        let popped = pop(tx, key, end, 1, reply, |popped, reply| reply.bulk_or_nil(popped.first()))?;
         return Ok(popped.unwrap_or_else(Reply::nil));
     };
     if request.len() > 3 {
@@ -144,11 +144,40 @@ fn pop_of_request(tx: &mut Transaction<'_>, request: Request<'_>, end: ListEnd, 
     }
     let count = parse_integer(count).and_then(|count| usize::try_from(count).ok());
     let count = count.ok_or(Error::fixed("ERR value is out of range, must be positive"))?;
-    Ok(pop(tx, key, end, count, reply, write_elements)?.unwrap_or_else(Reply::nil_array))
+    let popped = pop(tx, key, end, count, reply, |popped, reply| popped.write(reply))?;
+    Ok(popped.unwrap_or_else(Reply::nil_array))
 }
 
-fn write_elements(elements: Elements<'_>, reply: Reply<'_>) -> Sent {
-    reply.array_of(elements, |element, reply| reply.bulk(element))
+/// Elements that are about to be popped.
+pub(super) struct Popped<'p> {
+    tx: &'p Transaction<'p>,
+    list: ListView<'p>,
+    end: ListEnd,
+    count: usize,
+}
+
+impl<'p> Popped<'p> {
+    /// The outermost of them.
+    pub(super) fn first(&self) -> Option<&'p [u8]> {
+        self.list.outermost(self.end, self.count).next()
+    }
+
+    /// Replies with all of them. Many are written when the locks are free.
+    fn write(self, reply: Reply<'_>) -> Sent {
+        let Popped { tx, list, end, count } = self;
+        if let ListView::Large(elements) = list
+            && let Some(bytes) = costs::long_part(elements, count)
+        {
+            let elements = elements.share();
+            let write = move |reply: Reply<'_>| write_elements(ListView::Large(&elements), end, count, reply);
+            return tx.reply_later(bytes, reply, write);
+        }
+        write_elements(list, end, count, reply)
+    }
+}
+
+fn write_elements(list: ListView<'_>, end: ListEnd, count: usize, reply: Reply<'_>) -> Sent {
+    reply.array_of(list.outermost(end, count), |element, reply| reply.bulk(element))
 }
 
 /// Pops up to `count` elements at an end of a list. `write` replies with them before they are removed, the
@@ -163,11 +192,11 @@ pub(super) fn pop<'r>(
     end: ListEnd,
     count: usize,
     reply: Reply<'r>,
-    write: impl FnOnce(Elements<'_>, Reply<'r>) -> Sent,
+    write: impl FnOnce(Popped<'_>, Reply<'r>) -> Sent,
 ) -> Result<std::result::Result<Sent, Reply<'r>>> {
     let Some(list) = tx.peek::<List>(key)? else { return Ok(Err(reply)) };
     let count = count.min(list.len());
-    let sent = write(list.outermost(end, count), reply);
+    let sent = write(Popped { tx, list, end, count }, reply);
     if count > 0 {
         tx.change::<List, _>(key, pop_event(end), |list| list.pop(end, count))?;
     }
@@ -245,8 +274,8 @@ impl<'a> KeysToPop<'a> {
         let PopFromSeveral { keys, end, count } = &self.pop;
         let keys = keys.clone().map(|at| self.request.at(at));
         for key in keys.filter(|key| looks_at(only, key)) {
-            let popped = pop(tx, key, *end, *count, reply, |elements, reply| {
-                reply.pair(|reply| reply.bulk(key), |reply| write_elements(elements, reply))
+            let popped = pop(tx, key, *end, *count, reply, |popped, reply| {
+                reply.pair(|reply| reply.bulk(key), |reply| popped.write(reply))
             })?;
             match popped {
                 Ok(sent) => return Ok(Ok(sent)),

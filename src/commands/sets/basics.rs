@@ -1,7 +1,7 @@
 //! Sets: adding, removing, testing, choosing and moving members.
 
 use crate::keyspace::{Change, Transaction};
-use crate::resp::{Reply, Request};
+use crate::resp::{Reply, Request, Sent};
 use crate::types::sets::{Member, Set, SetView};
 
 use crate::commands::args;
@@ -182,14 +182,32 @@ fn spop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
         Some(_) if request.len() > 3 => return Err(Error::SYNTAX),
         Some(count) => args::natural(count)?,
     };
-    let popped = tx.change::<Set, Vec<Vec<u8>>>(key, "spop", |set| {
-        if count >= set.view().len() {
-            return set.take_all();
-        }
-        (0..count).map_while(|_| pop(set)).collect()
-    })?;
+    if let Some(set) = tx.peek::<Set>(key)?
+        && count >= set.len()
+    {
+        let sent = write_all(tx, set, reply);
+        tx.change::<Set, _>(key, "spop", |set| set.remove_all())?;
+        return Ok(sent);
+    }
+    let popped =
+        tx.change::<Set, Vec<Vec<u8>>>(key, "spop", |set| (0..count).map_while(|_| pop(set)).collect())?;
     let popped = popped.unwrap_or_default();
     Ok(reply.set_of(popped.iter(), |member, reply| reply.bulk(member)))
+}
+
+/// Replies with all members of a set that is about to be removed. Many are written when the locks are free.
+fn write_all(tx: &Transaction<'_>, set: SetView<'_>, reply: Reply<'_>) -> Sent {
+    if let SetView::Large(members) = set
+        && let Some(bytes) = costs::long_part(members, members.len())
+    {
+        let members = members.share();
+        return tx.reply_later(bytes, reply, move |reply| write_members(SetView::Large(&members), reply));
+    }
+    write_members(set, reply)
+}
+
+fn write_members(set: SetView<'_>, reply: Reply<'_>) -> Sent {
+    reply.set_of_len(set.len(), set.iter(), |member, reply| reply.bulk(&member))
 }
 
 /// Removes a random member.

@@ -7,12 +7,10 @@ use crate::values::SORTED_SET_KIND;
 use super::removing::{PoppingFromSeveral, Side, pop};
 use crate::commands::args::last;
 use crate::commands::costs;
-use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Only, Result, Run, Taken,
-    Timeout, WaitingRules, looks_at,
+    Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, Only, Prepares, Result, Run,
+    Taken, Timeout, WaitingRules, looks_at,
 };
-use crate::types::sorted_sets::SortedSet;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[BZMPOP, BZPOPMAX, BZPOPMIN];
 
@@ -50,22 +48,21 @@ fn pop_first<'r>(
     request: Request<'_>,
     only: Only<'_>,
     side: Side,
-    reply: Reply<'r>,
+    mut reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
     let keys = request.from(1).take(request.len() - 2);
     for key in keys.filter(|key| looks_at(only, key)) {
-        let popped = pop(tx, key, side, 1, |members| {
-            members.first().map(|(member, score)| (member.to_vec(), *score))
+        let popped = pop(tx, request, key, (side, 1), reply, |popped, reply| {
+            let (member, score) = popped.first().unwrap_or_default();
+            let parts = [Ok(key), Ok(member), Err(score)];
+            reply.array_of(parts.into_iter(), |part, reply| match part {
+                Ok(text) => reply.bulk(text),
+                Err(score) => reply.double(score),
+            })
         })?;
-        if let Some((member, score)) = popped.flatten() {
-            let sent = reply.nested(|parts| {
-                parts.array(3);
-                let _ = parts.part().bulk(key);
-                let _ = parts.part().bulk(&member);
-                let _ = parts.part().double(score);
-                Ok::<_, Error>(())
-            })?;
-            return Ok(Taken::Something(sent));
+        match popped {
+            Ok(sent) => return Ok(Taken::Something(sent)),
+            Err(unused) => reply = unused,
         }
     }
     Ok(Taken::Nothing(reply))
@@ -108,6 +105,7 @@ const BZMPOP: Command = Command {
         ("ZADD myzset 1 one 2 two", "(integer) 2"),
         ("BZMPOP 1 1 myzset MIN", "[\"myzset\", [[\"one\", \"1\"]]]"),
     ],
+    prepares: Prepares::Derived(|tx, request| PoppingFromSeveral::parse(request, 2)?.without_popped(tx)),
     run: Run::Block(&Blocking {
         kind: SORTED_SET_KIND,
         keys: usize::MAX,
@@ -125,11 +123,8 @@ fn bzmpop<'r>(
     only: Only<'_>,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
-    let popping = PoppingFromSeveral::parse(request, 2)?;
-    for key in popping.keys().filter(|key| looks_at(only, key)) {
-        if tx.peek::<SortedSet>(key)?.is_some() {
-            return popping.pop(tx, key, reply).map(Taken::Something);
-        }
-    }
-    Ok(Taken::Nothing(reply))
+    Ok(match PoppingFromSeveral::parse(request, 2)?.pop(tx, only, reply)? {
+        Ok(sent) => Taken::Something(sent),
+        Err(unused) => Taken::Nothing(unused),
+    })
 }

@@ -1,16 +1,21 @@
 //! Removing members: by their names, in a range, or from an end.
 
+use std::ops::Range;
+
 use crate::commands::costs;
-use crate::keyspace::Transaction;
-use crate::resp::{Protocol, Reply, Request};
+use crate::keyspace::{Change, Transaction};
+use crate::resp::{Reply, Request, Sent};
 use crate::types::sorted_sets::ranges::Bounds;
 use crate::types::sorted_sets::{SortedSet, SortedSetView};
+use crate::values::tree::Ranking;
+use crate::values::{Kept, Structure, Type};
 
 use super::{members, reply_members, scores};
 use crate::commands::args::{self, PopFromSeveral, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, Categories, Command, Cost, Costs, Estimate, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, Categories, Command, Cost, Costs, Derived, Estimate, Flags, Group, KeyFlags, KeySpec, Only,
+    Prepares, Result, Run, looks_at,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -54,12 +59,13 @@ const ZREMRANGEBYRANK: Command = Command {
         ("ZREMRANGEBYRANK myzset 0 1", "(integer) 2"),
         ("ZRANGE myzset 0 -1", "[\"three\"]"),
     ],
+    prepares: Prepares::Derived(|tx, request| without_range(tx, request, by_ranks)),
     run: Run::Write(zremrangebyrank),
     ..SORTED_SET
 };
 
 fn zremrangebyrank(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    remove_range(tx, request.at(1), "zremrangebyrank", by_ranks(request)?, reply)
+    remove_range(tx, request, "zremrangebyrank", by_ranks(request)?, reply)
 }
 
 fn by_ranks(request: Request<'_>) -> Result<Bounds<'_>> {
@@ -80,17 +86,52 @@ fn removes<'a>(estimate: &Estimate<'a>, bounds: fn(Request<'a>) -> Result<Bounds
 /// Removes the members in a range; replies with their number.
 fn remove_range(
     tx: &mut Transaction<'_>,
-    key: &[u8],
+    request: Request<'_>,
     event: &'static str,
     bounds: Bounds<'_>,
     reply: Reply<'_>,
 ) -> Result {
-    let removed = tx.change::<SortedSet, _>(key, event, |set| {
+    let staying = tx.prepared_value::<Derived>(request.name());
+    let removed = tx.change::<SortedSet, _>(request.at(1), event, |set| {
         let positions = bounds.positions(set.view());
-        set.remove_range(positions.clone());
+        remove(set, positions.clone(), staying.as_deref());
         positions.len()
     })?;
     Ok(reply.count(removed.unwrap_or(0)))
+}
+
+/// Removes the members at some positions, with what stays if that was derived before.
+fn remove(set: &mut Change<'_, SortedSet>, positions: Range<usize>, staying: Option<&Derived>) {
+    match staying.and_then(Derived::large::<Ranking>) {
+        Some(staying) => set.leave_only(staying, positions),
+        None => set.remove_range(positions),
+    }
+}
+
+/// What a request stores that removes the members in a range: the others.
+fn without_range<'a>(
+    tx: &Transaction<'_>,
+    request: Request<'a>,
+    bounds: fn(Request<'a>) -> Result<Bounds<'a>>,
+) -> Result<Derived> {
+    let bounds = bounds(request)?;
+    without(tx, request.at(1), |set| bounds.positions(set))
+}
+
+/// What stays of a large sorted set without the members at some positions.
+fn without(
+    tx: &Transaction<'_>,
+    key: &[u8],
+    positions: impl FnOnce(SortedSetView<'_>) -> Range<usize>,
+) -> Result<Derived> {
+    let Some(set @ SortedSetView::Large(ranking)) = tx.peek::<SortedSet>(key)? else {
+        return Ok(Derived { value: None, count: 0 });
+    };
+    let (positions, mut staying) = (positions(set), ranking.share());
+    let count = positions.len();
+    drop(staying.remove_range(positions));
+    let value = Kept::made(SortedSet::FACTS, Vec::new(), Some(Structure::Ranking(staying)));
+    Ok(Derived { value: Some(value), count })
 }
 
 const ZREMRANGEBYSCORE: Command = Command {
@@ -104,12 +145,13 @@ const ZREMRANGEBYSCORE: Command = Command {
         ("ZREMRANGEBYSCORE myzset -inf (2", "(integer) 1"),
         ("ZRANGE myzset 0 -1", "[\"two\", \"three\"]"),
     ],
+    prepares: Prepares::Derived(|tx, request| without_range(tx, request, by_scores)),
     run: Run::Write(zremrangebyscore),
     ..ZREMRANGEBYRANK
 };
 
 fn zremrangebyscore(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    remove_range(tx, request.at(1), "zremrangebyscore", by_scores(request)?, reply)
+    remove_range(tx, request, "zremrangebyscore", by_scores(request)?, reply)
 }
 
 fn by_scores(request: Request<'_>) -> Result<Bounds<'_>> {
@@ -127,12 +169,13 @@ const ZREMRANGEBYLEX: Command = Command {
         ("ZREMRANGEBYLEX myzset [b [c", "(integer) 2"),
         ("ZRANGE myzset 0 -1", "[\"a\", \"d\"]"),
     ],
+    prepares: Prepares::Derived(|tx, request| without_range(tx, request, by_bytes)),
     run: Run::Write(zremrangebylex),
     ..ZREMRANGEBYRANK
 };
 
 fn zremrangebylex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    remove_range(tx, request.at(1), "zremrangebylex", by_bytes(request)?, reply)
+    remove_range(tx, request, "zremrangebylex", by_bytes(request)?, reply)
 }
 
 fn by_bytes(request: Request<'_>) -> Result<Bounds<'_>> {
@@ -153,6 +196,7 @@ const ZPOPMIN: Command = Command {
         ("ZPOPMIN myzset", "[\"one\", \"1\"]"),
         ("ZCARD myzset", "(integer) 2"),
     ],
+    prepares: Prepares::Derived(|tx, request| without_popped(tx, request, Side::Lowest)),
     run: Run::Write(|tx, request, reply| pop_from_one(tx, request, Side::Lowest, reply)),
     ..SORTED_SET
 };
@@ -181,64 +225,120 @@ impl Side {
     }
 }
 
-/// Members that are about to be removed, with their scores, from the end of the sorted set on.
-pub(super) type Popped<'p> = Vec<(&'p [u8], f64)>;
+/// Members that are about to be popped.
+pub(super) struct Popped<'p> {
+    tx: &'p Transaction<'p>,
+    set: SortedSetView<'p>,
+    side: Side,
+    count: usize,
+}
 
-/// Removes up to `count` members from an end of a sorted set, and has `read` read them before. Returns `None`
-/// if the key is absent, or nothing is to be removed.
+impl<'p> Popped<'p> {
+    /// The outermost one.
+    pub(super) fn first(&self) -> Option<(&'p [u8], f64)> {
+        outermost(self.set, self.side, self.count).next()
+    }
+
+    /// Replies with all of them and their scores, in pairs or as the protocol has them. Many are written when
+    /// the locks are free.
+    fn write(self, are_pairs: bool, reply: Reply<'_>) -> Sent {
+        let Popped { tx, set, side, count } = self;
+        if let SortedSetView::Large(members) = set
+            && let Some(bytes) = costs::long_part(members, count)
+        {
+            let members = members.share();
+            return tx.reply_later(bytes, reply, move |reply| {
+                write_popped(SortedSetView::Large(&members), (side, count), are_pairs, reply)
+            });
+        }
+        write_popped(set, (side, count), are_pairs, reply)
+    }
+}
+
+fn write_popped(
+    set: SortedSetView<'_>,
+    (side, count): (Side, usize),
+    are_pairs: bool,
+    reply: Reply<'_>,
+) -> Sent {
+    let members = outermost(set, side, count);
+    match are_pairs {
+        true => reply.array_of_len(count, members, write_pair),
+        false => reply_members(count, members, true, reply),
+    }
+}
+
+fn write_pair((member, score): (&[u8], f64), reply: Reply<'_>) -> Sent {
+    reply.pair(|reply| reply.bulk(member), |reply| reply.double(score))
+}
+
+/// So many members at an end of a sorted set with their scores, the outermost first.
+fn outermost(set: SortedSetView<'_>, side: Side, count: usize) -> impl Iterator<Item = (&[u8], f64)> {
+    let members = set.range(positions(set, side, count));
+    let (lowest, highest) = match side {
+        Side::Lowest => (Some(members), None),
+        Side::Highest => (None, Some(members.rev())),
+    };
+    lowest.into_iter().flatten().chain(highest.into_iter().flatten())
+}
+
+/// Their positions; all, if there are fewer.
+fn positions(set: SortedSetView<'_>, side: Side, count: usize) -> Range<usize> {
+    let count = count.min(set.len());
+    match side {
+        Side::Lowest => 0..count,
+        Side::Highest => set.len() - count..set.len(),
+    }
+}
+
+/// Pops up to `count` members at an end of a sorted set. `write` replies with them before they are removed.
+/// If the key is absent, returns the permission to reply.
 ///
 /// # Errors
 ///
 /// [`Error::WRONG_TYPE`]
-pub(super) fn pop<R>(
+pub(super) fn pop<'r>(
     tx: &mut Transaction<'_>,
+    request: Request<'_>,
     key: &[u8],
-    side: Side,
-    count: usize,
-    read: impl FnOnce(Popped<'_>) -> R,
-) -> Result<Option<R>> {
+    (side, count): (Side, usize),
+    reply: Reply<'r>,
+    write: impl FnOnce(Popped<'_>, Reply<'r>) -> Sent,
+) -> Result<std::result::Result<Sent, Reply<'r>>> {
+    let Some(set) = tx.peek::<SortedSet>(key)? else { return Ok(Err(reply)) };
+    let positions = positions(set, side, count);
+    let sent = write(Popped { tx, set, side, count: positions.len() }, reply);
     let event = if side == Side::Lowest { "zpopmin" } else { "zpopmax" };
-    let popped = tx.change::<SortedSet, _>(key, event, |set| {
-        let len = set.view().len();
-        let count = count.min(len);
-        if count == 0 {
-            return None;
-        }
-        let (positions, result) = match side {
-            Side::Lowest => (0..count, read(set.view().range(0..count).collect())),
-            Side::Highest => (len - count..len, read(set.view().range(len - count..len).rev().collect())),
-        };
-        set.remove_range(positions);
-        Some(result)
-    })?;
-    Ok(popped.flatten())
+    let staying = tx.prepared_value::<Derived>(request.name());
+    tx.change::<SortedSet, _>(key, event, |set| remove(set, positions, staying.as_deref()))?;
+    Ok(Ok(sent))
+}
+
+/// How many members ZPOPMIN or ZPOPMAX pops.
+fn count_in(request: Request<'_>) -> Result<usize> {
+    match request.get(2) {
+        None => Ok(1),
+        Some(_) if request.len() > 3 => Err(Error::SYNTAX),
+        Some(text) => args::natural(text),
+    }
+}
+
+/// What a request stores that pops members of one sorted set: the others.
+fn without_popped(tx: &Transaction<'_>, request: Request<'_>, side: Side) -> Result<Derived> {
+    let count = count_in(request)?;
+    without(tx, request.at(1), |set| positions(set, side, count))
 }
 
 /// ZPOPMIN and ZPOPMAX.
 fn pop_from_one(tx: &mut Transaction<'_>, request: Request<'_>, side: Side, reply: Reply<'_>) -> Result {
-    let count = match request.get(2) {
-        None => 1,
-        Some(_) if request.len() > 3 => return Err(Error::SYNTAX),
-        Some(text) => args::natural(text)?,
-    };
-    let (key, is_paired) = (request.at(1), request.len() == 3 && reply.protocol() == Protocol::Resp3);
-    let len = tx.peek::<SortedSet>(key)?.map_or(0, SortedSetView::len);
-    if count.min(len) == 0 {
-        return Ok(reply_members(0, std::iter::empty(), false, reply));
-    }
-    reply.nested(|parts| {
-        let popped = pop(tx, key, side, count, |members| {
-            parts.array(if is_paired { members.len() } else { 2 * members.len() });
-            for (member, score) in members {
-                if is_paired {
-                    parts.array(2);
-                }
-                let _ = parts.part().bulk(member);
-                let _ = parts.part().double(score);
-            }
-        });
-        popped.map(drop)
-    })
+    let count = count_in(request)?;
+    let popped =
+        pop(tx, request, request.at(1), (side, count), reply, |popped, reply| match popped.first() {
+            // One that is not counted is no pair within an array.
+            Some(first) if request.len() == 2 => write_pair(first, reply),
+            _ => popped.write(false, reply),
+        })?;
+    Ok(popped.unwrap_or_else(|reply| reply_members(0, std::iter::empty(), false, reply)))
 }
 
 const ZPOPMAX: Command = Command {
@@ -248,6 +348,7 @@ const ZPOPMAX: Command = Command {
         ("ZADD myzset 1 one 2 two 3 three", "(integer) 3"),
         ("ZPOPMAX myzset 2", "[\"three\", \"3\", \"two\", \"2\"]"),
     ],
+    prepares: Prepares::Derived(|tx, request| without_popped(tx, request, Side::Highest)),
     run: Run::Write(|tx, request, reply| pop_from_one(tx, request, Side::Highest, reply)),
     ..ZPOPMIN
 };
@@ -270,18 +371,14 @@ const ZMPOP: Command = Command {
         ("ZMPOP 2 absent myzset MIN", "[\"myzset\", [[\"one\", \"1\"]]]"),
         ("ZMPOP 1 absent MAX COUNT 2", "(nil)"),
     ],
+    prepares: Prepares::Derived(|tx, request| PoppingFromSeveral::parse(request, 1)?.without_popped(tx)),
     run: Run::Write(zmpop),
     ..SORTED_SET
 };
 
 fn zmpop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let popping = PoppingFromSeveral::parse(request, 1)?;
-    for key in popping.keys() {
-        if tx.peek::<SortedSet>(key)?.is_some() {
-            return popping.pop(tx, key, reply);
-        }
-    }
-    Ok(reply.nil_array())
+    let popped = PoppingFromSeveral::parse(request, 1)?.pop(tx, None, reply)?;
+    Ok(popped.unwrap_or_else(Reply::nil_array))
 }
 
 /// The sorted sets of ZMPOP and BZMPOP, which pop from the first that is not empty.
@@ -300,27 +397,40 @@ impl<'a> PoppingFromSeveral<'a> {
         Ok(PoppingFromSeveral { request, pop: PopFromSeveral::parse(request, at, Side::parse)? })
     }
 
-    /// The keys, in the order in which they are looked at.
-    pub(in crate::commands) fn keys(&self) -> impl Iterator<Item = &'a [u8]> {
-        self.pop.keys.clone().map(|at| self.request.at(at))
-    }
-
-    /// Removes members from a sorted set that is there; replies with the key and the members.
+    /// What the request stores: what stays of the first sorted set that is there.
     ///
     /// # Errors
     ///
     /// [`Error::WRONG_TYPE`]
-    pub(super) fn pop(&self, tx: &mut Transaction<'_>, key: &[u8], reply: Reply<'_>) -> Result {
-        reply.nested(|parts| {
-            pop(tx, key, self.pop.end, self.pop.count, |members| {
-                parts.array(2);
-                let _ = parts.part().bulk(key);
-                parts.array(members.len());
-                for (member, score) in members {
-                    let _ = parts.part().pair(|it| it.bulk(member), |it| it.double(score));
-                }
-            })
-            .map(drop)
-        })
+    pub(super) fn without_popped(&self, tx: &Transaction<'_>) -> Result<Derived> {
+        let PopFromSeveral { keys, end, count } = &self.pop;
+        let first = keys.clone().map(|at| self.request.at(at)).find(|key| tx.is_there(key));
+        without(tx, first.unwrap_or_default(), |set| positions(set, *end, *count))
+    }
+
+    /// Pops members from the first sorted set that is there, or only from that of one key, and replies with the
+    /// key and the members. If all keys are absent, returns the permission to reply.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WRONG_TYPE`]
+    pub(super) fn pop<'r>(
+        &self,
+        tx: &mut Transaction<'_>,
+        only: Only<'_>,
+        mut reply: Reply<'r>,
+    ) -> Result<std::result::Result<Sent, Reply<'r>>> {
+        let PopFromSeveral { keys, end, count } = &self.pop;
+        let keys = keys.clone().map(|at| self.request.at(at));
+        for key in keys.filter(|key| looks_at(only, key)) {
+            let popped = pop(tx, self.request, key, (*end, *count), reply, |popped, reply| {
+                reply.pair(|reply| reply.bulk(key), |reply| popped.write(true, reply))
+            })?;
+            match popped {
+                Ok(sent) => return Ok(Ok(sent)),
+                Err(unused) => reply = unused,
+            }
+        }
+        Ok(Err(reply))
     }
 }

@@ -109,7 +109,8 @@ const XREADGROUP: Command = Command {
 /// them.
 const COUNTED_FROM: u64 = 1000;
 
-/// How many entries a request gets of a large stream, at most.
+/// How many entries a request gets of a large stream, at most. Without a group nothing changes, and a request
+/// that gets entries does not wait.
 fn reads(estimate: &Estimate<'_>, is_group: bool) -> Cost {
     let most = costs::stated_count(estimate.request, 1);
     if let Some(few) = most.filter(|most| *most < COUNTED_FROM) {
@@ -121,7 +122,8 @@ fn reads(estimate: &Estimate<'_>, is_group: bool) -> Cost {
         reading.streams(estimate.request).map(move |(key, id)| entries_for(tx, key, id, group))
     });
     let longest = lengths.max().unwrap_or(0) as u64;
-    estimate.reading(most.map_or(longest, |most| most.min(longest))).changing()
+    let cost = estimate.reading(most.map_or(longest, |most| most.min(longest)));
+    if is_group || longest == 0 { cost.changing() } else { cost }
 }
 
 /// How many entries of a large stream are behind an ID, or were given to a consumer, or would be.

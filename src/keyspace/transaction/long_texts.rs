@@ -3,7 +3,8 @@
 //! A long string that a request may write is [copied](Prepared::of) before the transaction begins. Likewise a
 //! long payload is [read](Prepared::value) before, and the handler writes the value. A long
 //! string that a command reads is left out of its reply ([`Transaction::reply_text`]). The transaction shares
-//! it, and [`complete`] copies it into the reply when the locks are free.
+//! it, and [`complete`] copies it into the reply when the locks are free. So a command does that pops many
+//! elements: the reply is written from a shared copy of them ([`Transaction::reply_later`]).
 //!
 //! A string that is shared must be copied before a part of it changes: a snapshot waits for it, another key
 //! or a reply has it, too. Before a command that may change it, the transaction names such strings
@@ -13,13 +14,14 @@
 //! to the end: what it changes is copied under them.
 
 use std::any::Any;
+use std::fmt;
 use std::mem::take;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::Transaction;
 use crate::keyspace::store::entry::Entry;
-use crate::resp::{Reply, Request, Sent};
+use crate::resp::{Protocol, Reply, Request, Sent};
 use crate::values::{LONG_TEXT_BYTES, LongText, Structure};
 
 /// What was made of a long argument of a request, before the transaction began.
@@ -85,13 +87,30 @@ pub struct Copied<'k> {
     copy: LongText,
 }
 
-/// A long string that is missing in a reply.
+/// A part that is missing in a reply.
 #[derive(Debug)]
 pub struct Missed {
     /// The length of the output in front of it.
     at: usize,
-    text: LongText,
-    range: Range<usize>,
+    /// Its bytes; about, if it is yet to be written.
+    bytes: usize,
+    part: Part,
+}
+
+enum Part {
+    /// A range of a long string.
+    Text(LongText, Range<usize>),
+    /// What this function writes.
+    Written(Protocol, Box<dyn FnOnce(Reply<'_>) -> Sent + Send>),
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Part::Text(text, range) => f.debug_tuple("Text").field(text).field(range).finish(),
+            Part::Written(protocol, _) => f.debug_tuple("Written").field(protocol).finish_non_exhaustive(),
+        }
+    }
 }
 
 impl Missed {
@@ -216,12 +235,27 @@ impl Transaction<'_> {
             return reply.bulk(&text[range]);
         };
         let (sent, at) = reply.bulk_without(range.len());
-        let missed = Missed { at, text: long.clone(), range };
+        let missed = Missed { at, bytes: range.len(), part: Part::Text(long.clone(), range) };
         self.leave(|aftermath| aftermath.missed.push(missed));
         sent
     }
 
-    /// Takes the long strings that are missing in the replies so far.
+    /// Replies with what this function writes when the locks are free, about so many bytes. Nothing may fail
+    /// after this reply.
+    #[cold]
+    pub fn reply_later(
+        &self,
+        bytes: usize,
+        reply: Reply<'_>,
+        write: impl FnOnce(Reply<'_>) -> Sent + Send + 'static,
+    ) -> Sent {
+        let part = Part::Written(reply.protocol(), Box::new(write));
+        let (sent, at) = reply.later();
+        self.leave(|aftermath| aftermath.missed.push(Missed { at, bytes, part }));
+        sent
+    }
+
+    /// Takes what is missing in the replies so far.
     #[inline(always)]
     pub fn take_missed(&mut self) -> Vec<Missed> {
         self.left.get_mut().if_any().map(|aftermath| take(&mut aftermath.missed)).unwrap_or_default()
@@ -230,7 +264,7 @@ impl Transaction<'_> {
 
 /// How many bytes are missing in the output.
 pub(crate) fn missing_bytes(missed: &[Missed]) -> usize {
-    missed.iter().map(|missed| missed.range.len()).sum()
+    missed.iter().map(|missed| missed.bytes).sum()
 }
 
 /// Copies into the output what is missing in it, for a caller that holds no lock.
@@ -246,10 +280,13 @@ fn fill(out: &mut Vec<u8>, missed: Vec<Missed>) {
     let tail = out.split_off(missed.first().map_or(out.len(), |first| first.at));
     out.reserve(missing_bytes(&missed) + tail.len());
     let (mut rest, mut done) = (&tail[..], out.len());
-    for Missed { at, text, range } in missed {
+    for Missed { at, part, .. } in missed {
         let (between, after) = rest.split_at(at - done);
         out.extend_from_slice(between);
-        out.extend_from_slice(&text.as_bytes()[range]);
+        match part {
+            Part::Text(text, range) => out.extend_from_slice(&text.as_bytes()[range]),
+            Part::Written(protocol, write) => _ = write(Reply::new(out, protocol)),
+        }
         (rest, done) = (after, at);
     }
     out.extend_from_slice(rest);

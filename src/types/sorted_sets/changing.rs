@@ -132,6 +132,21 @@ impl Change<'_, SortedSet> {
         }
     }
 
+    /// Removes the members at some positions of a large sorted set, of which these are all the others. That
+    /// takes no time.
+    pub fn leave_only(&mut self, staying: &Ranking, positions: Range<usize>) {
+        if positions.is_empty() {
+            return;
+        }
+        self.note_removal(positions);
+        let bytes_before = self.large_bytes();
+        if let Some(ranking) = self.large_mut::<Ranking>() {
+            let remains = std::mem::replace(ranking, staying.share()).clear();
+            let bytes = bytes_before.saturating_sub(self.large_bytes());
+            self.leave(remains, bytes);
+        }
+    }
+
     fn note_score(&mut self, member: &[u8], before: Option<f64>, score: f64) {
         if before == Some(score) {
             return;

@@ -304,6 +304,8 @@ impl Reply {
             b'-' => (Reply::Error(text()), rest),
             b':' => (Reply::Integer(number()), rest),
             b'#' => (Reply::Boolean(line == b"t"), rest),
+            // A number with a fraction, as its text.
+            b',' => (Reply::Simple(text()), rest),
             b'_' => (Reply::Null, rest),
             b'$' | b'*' if number() == -1 => (Reply::Null, rest),
             b'$' | b'=' => {

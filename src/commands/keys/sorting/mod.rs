@@ -15,15 +15,15 @@ use crate::commands::error::Error;
 use crate::commands::execution::permission::may_read_all_keys;
 use crate::commands::execution::tracking::remember;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Categories, Command, Context, Flags, Group, KeyFlags, KeySearch, KeySpec, Result,
-    Run,
+    Argument, ArgumentKind, Categories, Command, Context, Derived, Flags, Group, KeyFlags, KeySearch,
+    KeySpec, Prepares, Result, Run,
 };
-use crate::events::EventClass;
-use crate::keyspace::{Expiry, Survey, Transaction};
+use crate::commands::storing::{self, derived};
+use crate::keyspace::{Survey, Transaction};
 use crate::resp::{Reply, Request, Sent};
 use crate::types::lists::{FACTS, List, NewList};
 use crate::types::sets::Member;
-use crate::values::{Content, Limit, Structure, Value};
+use crate::values::{Kept, Limit};
 use keys::{Keys, Source, begin_survey};
 use options::{Sorting, target_position, uses_patterns};
 use order::{Unsorted, sorted};
@@ -98,6 +98,7 @@ const SORT: Command = Command {
         ("SORT mylist ALPHA STORE sorted", "(integer) 3"),
         ("LRANGE sorted 0 -1", "[\"10\", \"2\", \"3\"]"),
     ],
+    prepares: Prepares::Derived(made),
     run: Run::Server(sort),
     ..Command::DEFAULTS
 };
@@ -155,17 +156,22 @@ fn sort_with(
         drop(survey);
         context.tx.hold_all_at_last();
     }
-    let is_in_script = context.session.is_in_script;
-    let made = {
-        let tx = &*context.tx;
-        let (unsorted, mut keys) = (Unsorted::of(tx.get_any(key))?, Keys::Held(tx));
-        let elements = sorted(&unsorted, &mut keys, &sorting, is_in_script)?;
-        match sorting.target {
-            None => return write(&mut keys, &elements, &sorting.gets, reply),
-            Some(_) => make(&mut keys, &elements, &sorting.gets, tx.limit::<List>())?,
-        }
-    };
-    Ok(put(context.tx, &sorting, made, reply))
+    if sorting.target.is_some() {
+        let made = derived(context.tx, request, made)?;
+        return Ok(put(context.tx, &sorting, &made, reply));
+    }
+    let tx = &*context.tx;
+    let (unsorted, mut keys) = (Unsorted::of(tx.get_any(key))?, Keys::Held(tx));
+    let elements = sorted(&unsorted, &mut keys, &sorting, context.session.is_in_script)?;
+    write(&mut keys, &elements, &sorting.gets, reply)
+}
+
+/// What a request stores. It is known that the client may read all keys.
+fn made(tx: &Transaction<'_>, request: Request<'_>) -> Result<Derived> {
+    let sorting = Sorting::parse(request, true, || true)?;
+    let (unsorted, mut keys) = (Unsorted::of(tx.get_any(request.at(1)))?, Keys::Held(tx));
+    let elements = sorted(&unsorted, &mut keys, &sorting, false)?;
+    make(&mut keys, &elements, &sorting.gets, tx.limit::<List>())
 }
 
 /// Begins a survey for a request that looks up many keys, unless others are executed with it as one.
@@ -214,7 +220,7 @@ fn sort_one_by_one(
             // From now on no key changes any more.
             tx.hold_all_at_last();
             let (made, reply) = made.ok_or(None)?;
-            if survey.is_overtaken() { Err(None) } else { Ok(put(tx, sorting, made, reply)) }
+            if survey.is_overtaken() { Err(None) } else { Ok(put(tx, sorting, &made, reply)) }
         }
     }
 }
@@ -253,20 +259,13 @@ fn for_each_found(
     Ok(())
 }
 
-/// A list that was made of a result.
-struct Made {
-    packed: Vec<u8>,
-    large: Option<Structure>,
-    len: usize,
-}
-
 /// Makes a list of elements, or of what GET finds for each of them.
 fn make(
     keys: &mut Keys<'_, '_>,
     elements: &[Member<'_>],
     gets: &[Pattern<'_>],
     limit: Limit,
-) -> Result<Made> {
+) -> Result<Derived> {
     let (mut packed, mut bytes) = (Vec::new(), 0);
     let mut list = NewList::in_buffer(&mut packed, limit);
     for_each_found(keys, elements, gets, |found| {
@@ -279,29 +278,19 @@ fn make(
         list.push(found);
         Ok(())
     })?;
-    let len = list.len();
+    let count = list.len();
     let large = list.finish();
-    Ok(Made { packed, large, len })
+    let value = (count > 0).then(|| Kept::made(&FACTS, packed, large));
+    Ok(Derived { value, count })
 }
 
-/// Writes the result to a key, whatever that was before, or removes the key if there is no result. Replies
-/// with the number of elements.
-fn put(tx: &mut Transaction<'_>, sorting: &Sorting<'_>, made: Made, reply: Reply<'_>) -> Sent {
-    let (Made { packed, large, len }, target) = (made, sorting.target.unwrap_or_default());
-    if len == 0 {
-        if tx.remove_for_nothing(target) {
-            tx.event(EventClass::GENERIC, "del", target);
-        }
-        return reply.count(0);
-    }
-    // The transaction takes the same nodes, and this function only lets them go.
-    let content = large.as_ref().map_or(Content::Bytes(&packed), Content::Large);
-    tx.event_of_replacing(target, FACTS.kind);
-    tx.put_any(target, Value { facts: &FACTS, content }, Expiry::Never);
+/// Stores the result at the key that the request names, and replies with the number of elements.
+fn put(tx: &mut Transaction<'_>, sorting: &Sorting<'_>, made: &Derived, reply: Reply<'_>) -> Sent {
+    let target = sorting.target.unwrap_or_default();
+    storing::put(tx, target, made, "sortstore");
     // Redis counts each element as a change.
-    tx.count_more(target, len - 1);
-    tx.event(EventClass::LIST, "sortstore", target);
-    reply.count(len)
+    tx.count_more(target, made.count.saturating_sub(1));
+    reply.count(made.count)
 }
 
 #[cfg(test)]
@@ -313,9 +302,11 @@ mod tests {
     use crate::commands::known;
     use crate::config::Config;
     use crate::instance::{Hooks, Instance};
+    use crate::keyspace::Expiry;
     use crate::resp::{OwnedRequest, Protocol};
     use crate::session::Session;
     use crate::types::strings::Text;
+    use crate::values::{Content, Value};
 
     const ELEMENTS: usize = 2 * HELD_KEYS_MAX;
 

@@ -40,7 +40,7 @@ pub(in crate::keyspace) struct Aftermath {
     pub(in crate::keyspace) prepared: Vec<Prepared>,
     /// Long strings to let go of when the locks are free.
     pub(in crate::keyspace) texts: Vec<LongText>,
-    /// Long strings that are missing in the replies.
+    /// Parts that are missing in the replies.
     pub(in crate::keyspace) missed: Vec<Missed>,
     /// What the request has done, in a keyspace that it has borrowed.
     pub(in crate::keyspace) recorded: Option<Box<Recorded>>,

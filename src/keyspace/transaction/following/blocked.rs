@@ -33,6 +33,7 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::store::entry::Entry;
 use crate::keyspace::transaction::following::interest::Interest;
 use crate::keyspace::transaction::following::news::Effect;
+use crate::keyspace::transaction::long_texts::{Missed, complete};
 use crate::keyspace::transaction::{Everything, Transaction};
 use crate::sync::{AtomicU64, Mutex};
 use crate::values::ABSENT_KIND;
@@ -309,11 +310,13 @@ pub struct WaitingClients {
 pub struct Served {
     waiter: Arc<Waiter>,
     reply: Vec<u8>,
+    missed: Vec<Missed>,
 }
 
 impl Served {
     /// Delivers the reply. The client gets it when the log has everything up to this offset.
-    pub fn deliver(self, logged: u64) {
+    pub fn deliver(mut self, logged: u64) {
+        complete(&mut self.reply, self.missed);
         self.waiter.decide(Outcome::Served(self.reply, logged));
     }
 }
@@ -591,12 +594,18 @@ impl Transaction<'_> {
             let keys = waiter.keys.iter().map(|own| &**own);
             let keys: Vec<&[u8]> =
                 keys.filter(|own| *own == key || changed.contains(&(database, *own))).collect();
-            let mut reply = Vec::new();
-            match waiter.attempt.attempt(self, &keys, &mut reply) {
+            // What is missing in the replies of the command that serves it is not its own.
+            let (mut reply, before) = (Vec::new(), self.take_missed());
+            let attempted = waiter.attempt.attempt(self, &keys, &mut reply);
+            let missed = self.take_missed();
+            if !before.is_empty() {
+                self.leave(|aftermath| aftermath.missed = before);
+            }
+            match attempted {
                 Attempted::Served => {
                     self.attribute_lock(key, &waiter);
                     self.unblock(key, &waiter);
-                    self.leave(|aftermath| aftermath.served.push(Served { waiter, reply }));
+                    self.leave(|aftermath| aftermath.served.push(Served { waiter, reply, missed }));
                 }
                 // The others find nothing either.
                 Attempted::Nothing => return waiter.release(),
