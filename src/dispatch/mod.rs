@@ -453,7 +453,7 @@ fn run_in_memory(
     Ok(result)
 }
 
-/// Lets a request that takes long wait for a thread for such requests. Returns its error if the replies of
+/// Lets a request that takes long wait for a thread for such requests. Returns its error if the results of
 /// others take too much memory already.
 #[cold]
 fn wait_for_thread(
@@ -463,9 +463,10 @@ fn wait_for_thread(
     cost: Cost,
 ) -> std::result::Result<Result<()>, Wait> {
     let bytes_max = instance.long_replies_bytes_max();
-    let admitted =
-        instance.long_requests.admit(&session.client, cost.reply_bytes, cost.is_repeated, bytes_max);
-    match admitted {
+    // What it derives from other values is about as large as these.
+    let derives = matches!(command.prepares, Prepares::Derived(_)) && !cost.only_reads;
+    let bytes = (cost.reply_bytes, if derives { cost.bytes } else { 0 });
+    match instance.long_requests.admit(&session.client, bytes, cost.is_repeated, bytes_max) {
         Ok(mut long) => {
             let may_write = command.replicates() || command.scope == Scope::Queue;
             long.outlives_client = may_write && !cost.only_reads;
@@ -475,7 +476,7 @@ fn wait_for_thread(
         Err(_too_much) => {
             ended_if_exec(instance, session, command);
             Ok(Err(Error::fixed(
-                "BUSY Too many long requests: their replies would take more than long-requests-memory. Try \
+                "BUSY Too many long requests: their results would take more than long-requests-memory. Try \
                  again later, or ask for less at once.",
             )))
         }

@@ -18,7 +18,7 @@ use super::Instance;
 use crate::allocator::{self, Account, charged};
 use crate::platform::memory::available_bytes;
 
-/// Without a limit of their own, the replies of long requests may take this part of the memory that the
+/// Without a limit of their own, the results of long requests may take this part of the memory that the
 /// process may have.
 const LONG_REPLIES_PART: usize = 4;
 
@@ -116,7 +116,7 @@ impl Instance {
         charged(self.account.as_deref(), act)
     }
 
-    /// Bytes that the replies of long requests may take together.
+    /// Bytes that the results of long requests may take together.
     pub fn long_replies_bytes_max(&self) -> usize {
         match self.config.long_requests_memory.size() {
             0 => available_bytes() / LONG_REPLIES_PART,

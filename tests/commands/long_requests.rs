@@ -110,10 +110,12 @@ fn what_a_client_sends_behind_a_long_request_comes_behind_it() {
     assert_eq!(client.reply().text(), "before, after");
 }
 
+/// The error for a long request whose result would take too much memory.
+const REFUSAL: &str = "BUSY Too many long requests: their results would take more than \
+                       long-requests-memory. Try again later, or ask for less at once.";
+
 #[test]
 fn replies_beyond_the_limit_of_memory_are_refused() {
-    const REFUSAL: &str = "BUSY Too many long requests: their replies would take more than \
-                           long-requests-memory. Try again later, or ask for less at once.";
     let server = start(&["--long-requests-memory", "3mb"]);
     let (mut client, mut other) = (server.client(), server.client());
     client.line("SRANDMEMBER s -100000000").is_error(REFUSAL);
@@ -136,6 +138,27 @@ fn replies_beyond_the_limit_of_memory_are_refused() {
     wait_until("no reply is left", || number(&mut other, "long_requests_reply_bytes") == 0);
     assert_eq!(client.line("SRANDMEMBER s -100000").items().len(), 100_000);
     assert!(number(&mut other, "long_requests_refused") >= 3);
+}
+
+#[test]
+fn what_is_made_to_be_stored_counts_towards_the_limit_of_memory() {
+    let server = start(&["--long-requests-memory", "1mb"]);
+    let (mut client, mut lazy) = (server.client(), server.client());
+    client.line("SETRANGE long 50000000 x").is(50_000_001);
+    // More than the system takes for a client that does not read.
+    lazy.send(&request(["GET", "long"]));
+    wait_until("a reply is there", || number(&mut client, "long_requests_reply_bytes") > 0);
+    let mut left = vec!["SUNIONSTORE d s small", "ZUNIONSTORE d 1 s", "SORT s ALPHA STORE d"];
+    for line in &left {
+        client.line(line).is_error(REFUSAL);
+    }
+    client.line("EXISTS d").is(0);
+    client.line("SUNIONSTORE d small small").is(3);
+    lazy.reply().ignored();
+    wait_until("no reply is left", || number(&mut client, "long_requests_reply_bytes") == 0);
+    left.drain(..).for_each(|line| _ = client.line(line).integer());
+    assert_eq!(number(&mut client, "long_requests_reply_bytes"), 0, "what is stored is stored");
+    assert_eq!(number(&mut client, "long_requests_refused"), 3);
 }
 
 /// A request that takes many seconds.
