@@ -9,6 +9,7 @@ mod chart;
 mod collections;
 mod disk;
 mod load;
+mod long;
 mod options;
 mod pause;
 mod report;
@@ -65,6 +66,7 @@ fn run() -> Result<(), String> {
             Part::Scripts => compare_scripts(&options, &programs, &mut report)?,
             Part::Limits => compare_limits(&options, &programs, &mut report)?,
             Part::Collections => collections::compare(&options, &programs, &mut report)?,
+            Part::Long => long::compare(&options, &programs, &mut report)?,
             Part::Lens => report = compare_lens(&options, &programs[0])?,
         }
         // After each part: a long run that is stopped has then not been in vain.

@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction};
 
 use crate::LIMITS;
 use crate::collections;
+use crate::long;
 use crate::server::Program;
 
 /// The options of a comparison.
@@ -51,11 +52,12 @@ pub(crate) enum Part {
     Limits,
     Lens,
     Collections,
+    Long,
 }
 
 impl Part {
     /// In the order in which they are compared.
-    pub(crate) const ALL: [Part; 11] = [
+    pub(crate) const ALL: [Part; 12] = [
         Part::Cpu,
         Part::Memory,
         Part::Pause,
@@ -66,6 +68,7 @@ impl Part {
         Part::Scripts,
         Part::Limits,
         Part::Collections,
+        Part::Long,
         Part::Lens,
     ];
 
@@ -82,6 +85,7 @@ impl Part {
             Part::Limits => "limits",
             Part::Lens => "lens",
             Part::Collections => "collections",
+            Part::Long => "long",
         }
     }
 
@@ -125,6 +129,7 @@ impl Options {
             Part::Scripts | Part::Lens => 2 * depths,
             Part::Limits => 2 * LIMITS.len() * depths,
             Part::Collections => collections::rows(depths),
+            Part::Long => long::ROWS,
         };
         self.parts().into_iter().map(|part| of_part(part) as u64).sum()
     }

@@ -195,10 +195,25 @@ impl Server {
 
     /// Memory that the system holds for it.
     pub(crate) fn resident_bytes(&self) -> Result<f64, String> {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// The most that this has been since [`forget_peak`](Self::forget_peak).
+    pub(crate) fn peak_bytes(&self) -> Result<f64, String> {
+        self.status_bytes("VmHWM:")
+    }
+
+    /// Has the system begin anew to look for the most memory that it holds.
+    pub(crate) fn forget_peak(&self) -> Result<(), String> {
+        let path = format!("/proc/{}/clear_refs", self.child.id());
+        fs::write(&path, "5").map_err(|error| format!("{path}: {error}"))
+    }
+
+    fn status_bytes(&self, field: &str) -> Result<f64, String> {
         let status = self.read("status")?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
         let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
-        Ok(kilobytes.ok_or("/proc tells no resident size")? * 1024.0)
+        Ok(kilobytes.ok_or_else(|| format!("/proc tells no {field}"))? * 1024.0)
     }
 
     fn read(&self, file: &str) -> Result<String, String> {
