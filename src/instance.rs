@@ -296,6 +296,11 @@ impl Instance {
             && self.clients.pause.paused().is_none()
     }
 
+    /// The interval at which peers of TCP connections are probed (`tcp-keepalive`), if they are.
+    pub fn keepalive(&self) -> Option<Duration> {
+        Some(self.config.tcp_keepalive.size() as u64).filter(|s| *s > 0).map(Duration::from_secs)
+    }
+
     /// How often and how much the sweep for expired keys works: `hz` and `active-expire-effort`.
     pub fn sweep_pace(&self) -> Pace {
         Pace::new(self.config.hz.get() as u32, self.config.active_expire_effort.get() as u32)

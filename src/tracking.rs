@@ -304,6 +304,7 @@ impl Tracking {
                 Effect::Flushed => table.flush(by, clients),
                 Effect::Lock(_)
                 | Effect::LockLost(_)
+                | Effect::LockKept(_)
                 | Effect::LocksFlushed { .. }
                 | Effect::LocksSwapped { .. }
                 | Effect::Event { .. } => {}

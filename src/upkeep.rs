@@ -36,7 +36,7 @@ pub struct Upkeep {
 pub fn start(instance: &Arc<Instance>) -> Upkeep {
     let mut tasks = JoinSet::new();
     tasks.spawn(free_expired_keys(Arc::clone(instance)));
-    tasks.spawn(grant_expired_locks(Arc::clone(instance)));
+    tasks.spawn(look_after_locks(Arc::clone(instance)));
     tasks.spawn(keep_time(Arc::clone(instance)));
     tasks.spawn(close_clients(Arc::clone(instance)));
     tasks.spawn(write_snapshots(Arc::clone(instance)));
@@ -99,27 +99,34 @@ async fn free_expired_keys(instance: Arc<Instance>) {
     }
 }
 
-/// Grants locks that expire to the clients that wait for them, to the millisecond.
-async fn grant_expired_locks(instance: Arc<Instance>) {
+/// Renews the locks that are bound to connections, and grants locks that expire to the clients that wait for
+/// them, to the millisecond.
+async fn look_after_locks(instance: Arc<Instance>) {
     /// The clock may be turned meanwhile; CLOCK itself grants what expires by that.
     const LOOK_AGAIN: Duration = Duration::from_secs(1);
-    /// While nothing expires, as in a pause.
+    /// While nothing expires, as in a pause, or another thread has what is needed.
     const STANDSTILL: Duration = Duration::from_millis(10);
     let alarms = &instance.followers.alarms;
     loop {
-        let Some(first_ms) = alarms.first_ms() else {
-            alarms.changed().await;
-            continue;
+        let waits_at_most = if alarms.have_put_off() { STANDSTILL } else { LOOK_AGAIN };
+        let left = match alarms.first_ms() {
+            Some(first_ms) => Duration::from_millis(first_ms).saturating_sub(instance.clock.since_epoch()),
+            None if waits_at_most == LOOK_AGAIN => {
+                alarms.changed().await;
+                continue;
+            }
+            None => STANDSTILL,
         };
-        let left = Duration::from_millis(first_ms).saturating_sub(instance.clock.since_epoch());
-        if !left.is_zero() {
-            let _ = timeout(left.min(LOOK_AGAIN), alarms.changed()).await;
-        } else if instance.frees_expired() {
-            instance.charged(|| instance.keyspace.ring_alarms(|effects| instance.notify(effects, None)));
+        if left.is_zero() {
+            let may_free = instance.frees_expired();
+            instance.charged(|| {
+                instance.keyspace.ring_alarms(may_free, |effects| instance.notify(effects, None));
+            });
             instance.stir();
             yield_now().await;
         } else {
-            sleep(STANDSTILL).await;
+            let _ = timeout(left.min(waits_at_most), alarms.changed()).await;
+            alarms.resume();
         }
     }
 }
@@ -211,7 +218,7 @@ async fn close_clients(instance: Arc<Instance>) {
         for client in instance.clients.all() {
             // As in Redis, it leaves within the second after its time: this loop looks once a second.
             let is_idle = client.idle_ms(now_ms) > timeout_s * 1000 + TICK.as_millis() as u64;
-            if is_idle && !client.is_expecting() {
+            if is_idle && !client.is_expecting() && !client.has_bound_locks() {
                 tracing::debug!("Closing idle client {}", client.address);
                 client.ask_to_leave(Leaving::Now);
             }

@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 
 use crate::acl::User;
 use crate::config::{ClientClass, OutputLimits};
+use crate::keyspace::Lifeline;
 use crate::resp::Protocol;
 pub use address::Address;
 pub(crate) use backlog::Backlog;
@@ -91,6 +92,8 @@ pub struct Client {
     pub traffic: Traffic,
     /// Whether it has ever taken a lock that is followed.
     pub has_taken_locks: AtomicBool,
+    /// What its bound locks hang on, once it has taken one.
+    lifeline: OnceLock<Arc<Lifeline>>,
     leaving: AtomicU8,
     waiting: AtomicU8,
     speaks_resp3: AtomicBool,
@@ -350,6 +353,7 @@ impl Clients {
             footprint: Footprint::new(Arc::clone(&self.memory)),
             traffic: Traffic::default(),
             has_taken_locks: AtomicBool::new(false),
+            lifeline: OnceLock::new(),
             leaving: AtomicU8::new(Leaving::Not as u8),
             waiting: AtomicU8::new(Waiting::No as u8),
             speaks_resp3: AtomicBool::new(false),
@@ -598,6 +602,22 @@ impl Client {
     /// mean that it has nothing more to do here.
     pub fn is_expecting(&self) -> bool {
         self.is_blocked() || self.is_listening() || self.profile.lock().is_monitor
+    }
+
+    /// What its bound locks hang on, from the first one on.
+    pub fn lifeline(&self) -> &Arc<Lifeline> {
+        self.lifeline.get_or_init(|| Arc::new(Lifeline::new(self.id)))
+    }
+
+    /// The same, if it has ever had a bound lock.
+    #[inline]
+    pub fn known_lifeline(&self) -> Option<&Arc<Lifeline>> {
+        self.lifeline.get()
+    }
+
+    /// Whether locks hang on its connection. Then the server does not close it to save something.
+    pub fn has_bound_locks(&self) -> bool {
+        self.known_lifeline().is_some_and(|lifeline| lifeline.count() > 0)
     }
 
     /// For how many seconds it has done nothing.

@@ -169,6 +169,7 @@ impl Instance {
                 Effect::LockLost(lost) if !lost.is_known(by) => self.tell_lost(&lost),
                 // What a client has done was followed before it was logged.
                 Effect::Lock(news) if by.is_none() => self.follow_by_itself(&news),
+                Effect::LockKept(kept) => self.lens.keep(&kept),
                 Effect::Lock(_)
                 | Effect::LockLost(_)
                 | Effect::LocksFlushed { .. }
@@ -211,6 +212,7 @@ impl Instance {
                 Effect::Changed { key, by_itself } => session.outbox().add_change(key, by_itself),
                 Effect::Flushed => session.outbox().add_flush(),
                 Effect::Event { .. } | Effect::Lock(_) | Effect::LockLost(_) => later.push(effect),
+                Effect::LockKept(kept) => self.lens.keep(&kept),
                 Effect::LocksFlushed { .. } | Effect::LocksSwapped { .. } => {}
             }
         }

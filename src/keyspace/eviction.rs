@@ -95,9 +95,12 @@ impl Keyspace {
         if shard.table(candidate.database).is_none() {
             return false;
         }
+        let is_bound = self.is_bound(&shard, candidate.database, &candidate.key);
         let table = shard.table_mut(candidate.database);
-        let may_go =
-            table.find(KeyLocation::of(hash), &candidate.key).is_some_and(|entry| may_go(entry, candidates));
+        let may_go = !is_bound
+            && table
+                .find(KeyLocation::of(hash), &candidate.key)
+                .is_some_and(|entry| may_go(entry, candidates));
         if may_go {
             let evicted = table.remove(KeyLocation::of(hash), &candidate.key);
             // A table with few keys takes as much memory as its keys do.
@@ -151,12 +154,20 @@ impl Keyspace {
             if candidates == Candidates::Expiring && table.size().expiring == 0 {
                 continue;
             }
-            for entry in from_anywhere(table).filter(|entry| may_go(entry, candidates)).take(*left) {
+            let may_go =
+                |entry: &&Entry| may_go(entry, candidates) && !self.is_bound(shard, database, entry.key());
+            for entry in from_anywhere(table).filter(may_go).take(*left) {
                 let score = self.score(entry, first);
                 pool.push(Candidate { score, database, key: entry.key().to_vec() });
                 *left -= 1;
             }
         }
+    }
+
+    /// Whether a key is a lock that is bound to a connection: its holder is at work.
+    fn is_bound(&self, shard: &Shard, database: usize, key: &[u8]) -> bool {
+        let guards = shard.side_tables().map(|side_tables| &side_tables.guards);
+        guards.is_some_and(|guards| !guards.is_empty() && guards.is_bound(self.hash(key), database, key))
     }
 
     fn score(&self, entry: &Entry, first: First) -> u64 {

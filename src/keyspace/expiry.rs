@@ -120,22 +120,30 @@ impl Keyspace {
         self.shard_numbers().map(of_shard).min().filter(|at_ms| *at_ms < u64::MAX)
     }
 
-    /// Frees some of the locks whose alarms are due, and grants each to the next in line. Calls `notify` with
-    /// the effects for clients, under the lock. The caller holds nothing.
-    pub fn ring_alarms(&self, mut notify: impl FnMut(Vec<Effect>)) {
+    /// Looks after some of the locks whose alarms are due. Renews those that are bound to connections, and
+    /// if it may, frees those that have expired, and grants each to the next in line. Calls `notify` with the
+    /// effects for clients, under the lock. The caller holds nothing.
+    pub fn ring_alarms(&self, may_free: bool, mut notify: impl FnMut(Vec<Effect>)) {
         let alarms = &self.followers.alarms;
         for (database, key) in alarms.take_due(self.clock.now_ms()) {
             let number = self.shard_of(self.hash(&key));
             let Some(shard) = self.lock_soon(number) else {
                 // Another thread holds the shard for long.
-                alarms.set(database, &key, Some(self.clock.now_ms() + 1));
+                alarms.put_off((database, key));
                 continue;
             };
             let mut tx = self.transaction(database, Held::Many(vec![(number, shard)]));
-            tx.free_expired(&key);
-            // If it has not expired, it gets an alarm again.
-            tx.note_ready(database, &key);
-            tx.doubt(&key, None);
+            tx.tend_bond(&key);
+            if may_free {
+                tx.free_expired(&key);
+                // If it has not expired, it gets an alarm again.
+                tx.note_ready(database, &key);
+                tx.doubt(&key, None);
+            } else if tx.is_expired(&key) {
+                alarms.put_off((database, key));
+            } else {
+                tx.set_alarm(&key);
+            }
             end(tx, self, &mut notify);
         }
     }

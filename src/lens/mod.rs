@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 
 use crate::clock;
 use crate::keyspace::fencing::Fencing;
-use crate::keyspace::{LockChange, LockNews, Token};
+use crate::keyspace::{KeptLock, LockChange, LockNews, Token};
 use crate::resp::Request;
 pub(crate) use cause::Cause;
 use cause::{shows, shows_part};
@@ -396,6 +396,14 @@ impl Lens {
             && segment.locks[at].tenure.since_ms == held.since_ms
         {
             segment.locks[at].lose(End::Unseen, now_ms);
+        }
+    }
+
+    /// Notes that a lock has got another expiry by no command, which is nothing that its holder has done.
+    pub fn keep(&self, kept: &KeptLock) {
+        let mut segment = self.segment(kept.hash).lock();
+        if let Some(at) = segment.find(kept.hash, kept.database, &kept.key) {
+            segment.locks[at].tenure.expires_at_ms = Some(kept.expires_at_ms);
         }
     }
 

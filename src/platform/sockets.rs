@@ -1,8 +1,10 @@
 //! What sockets of one system have and those of another have not: names outside the file system, a way
-//! around the shortness of names, numbers of errors, and how a client that has gone is seen.
+//! around the shortness of names, numbers of errors, and how a client that has gone is seen, by its hanging
+//! up or by its silence.
 //!
 //! macOS has neither the names nor the way: names are names of files, and a path that is too long is refused.
-//! The numbers differ, and a client that has gone is seen by another flag.
+//! The numbers differ, and a client that has gone is seen by another flag. How long it has been silent is not
+//! known there.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,8 +13,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+#[cfg(target_os = "linux")]
+use nix::{getsockopt_impl, sockopt_impl};
+use socket2::{SockRef, TcpKeepalive};
 
 /// Whether an error means that the machine lacks a family of addresses, such as IPv6. "Address family not
 /// supported by protocol" has no kind of its own.
@@ -82,6 +88,88 @@ pub(crate) fn has_hung_up(socket: &OwnedFd) -> bool {
     // If the system cannot tell, the client is there.
     poll(&mut asked, PollTimeout::ZERO).is_ok()
         && asked[0].revents().is_some_and(|seen| seen.intersects(ends))
+}
+
+/// Has the system probe the peer of an idle TCP connection: for the first time after `interval`, and end the
+/// connection if three probes are not answered. As Redis sets it, a dead peer is found after twice the
+/// interval. Without an interval there are no probes.
+///
+/// # Errors
+///
+/// If the socket is no TCP socket.
+pub(crate) fn keep_alive(socket: SockRef<'_>, interval: Option<Duration>) -> io::Result<()> {
+    let Some(interval) = interval else { return socket.set_keepalive(false) };
+    let probes_every = Duration::from_secs((interval.as_secs() / 3).max(1));
+    let keepalive = TcpKeepalive::new().with_time(interval).with_interval(probes_every).with_retries(3);
+    socket.set_tcp_keepalive(&keepalive)
+}
+
+/// Has the system end a TCP connection whose peer gives no sign of life for two thirds of a lease. It is
+/// probed from the first third on. The system counts whole seconds, so a lease should have three at least.
+/// A peer on the same machine needs none of it.
+///
+/// # Errors
+///
+/// If the socket is no TCP socket.
+pub(crate) fn bound_silence(socket: SockRef<'_>, lease: Duration) -> io::Result<()> {
+    let third = Duration::from_secs((lease.as_secs() / 3).max(1));
+    let every = Duration::from_secs(1);
+    // The time ends the connection, and not a number of probes.
+    let probes = 2 + third.as_secs().min(100) as u32;
+    let keepalive = TcpKeepalive::new().with_time(third).with_interval(every).with_retries(probes);
+    socket.set_tcp_keepalive(&keepalive)?;
+    set_patience(socket, Some(2 * third))
+}
+
+/// Sets for how long the system waits for an acknowledgement; `None` for its usual time.
+///
+/// # Errors
+///
+/// If the socket is no TCP socket.
+#[cfg(target_os = "linux")]
+pub(crate) fn set_patience(socket: SockRef<'_>, patience: Option<Duration>) -> io::Result<()> {
+    socket.set_tcp_user_timeout(patience.or(Some(Duration::ZERO)))
+}
+
+/// Would set for how long the system waits for an acknowledgement: here the number of probes decides.
+///
+/// # Errors
+///
+/// None.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn set_patience(_: SockRef<'_>, _: Option<Duration>) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+sockopt_impl!(
+    /// What the system knows of a TCP connection.
+    TcpState,
+    GetOnly,
+    libc::IPPROTO_TCP,
+    libc::TCP_INFO,
+    libc::tcp_info
+);
+
+/// For how long the peer of a TCP connection has given no sign of life, whether the connection has ended or
+/// not; `None` where that is not known.
+#[cfg(target_os = "linux")]
+pub(crate) fn silence(socket: &OwnedFd) -> Option<Duration> {
+    let state = nix::sys::socket::getsockopt(socket, TcpState).ok()?;
+    let silent_ms = state.tcpi_last_data_recv.min(state.tcpi_last_ack_recv);
+    Some(Duration::from_millis(u64::from(silent_ms)))
+}
+
+/// Would be for how long the peer of a TCP connection has given no sign of life.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn silence(_: &OwnedFd) -> Option<Duration> {
+    None
+}
+
+/// Whether an error means that the peer gave no sign of life any more, and did not end the connection itself.
+pub(crate) fn is_silence(error: &io::Error) -> bool {
+    use io::ErrorKind::{HostUnreachable, NetworkUnreachable, TimedOut};
+    matches!(error.kind(), TimedOut | HostUnreachable | NetworkUnreachable)
 }
 
 #[cfg(test)]

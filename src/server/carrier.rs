@@ -7,13 +7,16 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::BytesMut;
+use socket2::SockRef;
 use tokio::io::AsyncReadExt;
 
 use crate::clients::{Backlog, Client, Output, Permit};
 use crate::host::rota::{Lane, LaneTicket};
 use crate::instance::Instance;
+use crate::platform::sockets::{bound_silence, keep_alive, set_patience, silence};
 use crate::statistics::Count;
 
 use super::buffers;
@@ -84,6 +87,23 @@ impl<Stream: Wire> Carrier<Stream> {
     /// the system has no more handles.
     pub(super) fn socket(&self) -> Option<OwnedFd> {
         self.stream.duplicate()
+    }
+
+    /// Has the silence of the client noticed within a lease, in milliseconds, or as usual if that is 0. A
+    /// Unix socket needs none of it.
+    #[cold]
+    pub(super) fn bound_silence(&self, lease_ms: u64, instance: &Instance) {
+        let Some(socket) = self.socket() else { return };
+        let socket = || SockRef::from(&socket);
+        let _ = match lease_ms {
+            0 => set_patience(socket(), None).and_then(|()| keep_alive(socket(), instance.keepalive())),
+            _ => bound_silence(socket(), Duration::from_millis(lease_ms)),
+        };
+    }
+
+    /// For how long the client has given no sign of life, if that is known.
+    pub(super) fn silence(&self) -> Option<Duration> {
+        silence(&self.socket()?)
     }
 
     /// Has the task go on among those that are served in this lane.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::select;
 use tokio::task::JoinSet;
@@ -380,14 +380,8 @@ async fn serve_tls(
 fn prepare(instance: &Instance, stream: &TcpStream) -> io::Result<SocketAddr> {
     // Replies are written whole: waiting to fill a packet would only delay them.
     stream.set_nodelay(true)?;
-    let interval_s = instance.config.tcp_keepalive.size() as u64;
-    if interval_s > 0 {
-        // As Redis sets it: a dead peer is found after twice the interval.
-        let keepalive = TcpKeepalive::new()
-            .with_time(Duration::from_secs(interval_s))
-            .with_interval(Duration::from_secs((interval_s / 3).max(1)))
-            .with_retries(3);
-        SockRef::from(stream).set_tcp_keepalive(&keepalive)?;
+    if let Some(interval) = instance.keepalive() {
+        sockets::keep_alive(SockRef::from(stream), Some(interval))?;
     }
     stream.local_addr()
 }

@@ -26,7 +26,7 @@ use crate::commands::execution::client_room::limit_clients;
 use crate::faults::Delay;
 use crate::instance::Instance;
 use crate::keyspace::{Outcome, Waiter};
-use crate::platform::sockets::has_hung_up;
+use crate::platform::sockets::{has_hung_up, is_silence};
 use crate::remote::all_keys::NotTold;
 use crate::remote::batch::Verdict;
 use crate::resp::Reply;
@@ -57,6 +57,8 @@ pub(super) struct Runner<Stream> {
     pub(super) conversation: Conversation,
     /// How often in a row there was more to read at once.
     reads: u32,
+    /// The lease, in milliseconds, within which the silence of the client is noticed; 0 for none.
+    lease_ms: u64,
 }
 
 impl<Stream: Wire> Runner<Stream> {
@@ -67,16 +69,26 @@ impl<Stream: Wire> Runner<Stream> {
     ) -> Runner<Stream> {
         let session = Session::new(Arc::clone(&registration.client), &instance.users);
         let conversation = Conversation::new(instance, session);
-        Runner { carrier, conversation, reads: 0, _registration: registration }
+        Runner { carrier, conversation, reads: 0, lease_ms: 0, _registration: registration }
     }
 
     /// Serves the client until it leaves, or has to leave.
     pub(super) async fn serve(&mut self) {
         let client = Arc::clone(&self.conversation.session.client);
         let address = &client.address;
+        let mut silent_ms = 0;
         match self.converse().await {
             Ok(()) => tracing::debug!("Client closed connection {address}"),
-            Err(error) => tracing::debug!("Client {address} is gone: {error}"),
+            Err(error) => {
+                tracing::debug!("Client {address} is gone: {error}");
+                if is_silence(&error) {
+                    silent_ms = self.carrier.silence().map_or(0, |silence| silence.as_millis() as u64);
+                }
+            }
+        }
+        // First: the next in line wait.
+        if let Some(lifeline) = client.known_lifeline() {
+            self.conversation.instance.keyspace.cut(lifeline, silent_ms, true);
         }
         self.leave().await;
     }
@@ -155,6 +167,12 @@ impl<Stream: Wire> Runner<Stream> {
                     Answered::All => break,
                     part => self.go_on_after(part).await?,
                 }
+            }
+            if let Some(lifeline) = client.known_lifeline()
+                && lifeline.shortest_ms() != self.lease_ms
+            {
+                self.lease_ms = lifeline.shortest_ms();
+                self.carrier.bound_silence(self.lease_ms, &self.conversation.instance);
             }
             self.flush().await?;
             if self.conversation.is_input_shown() || self.is_writing() {

@@ -291,6 +291,9 @@ const RESET: Command = Command {
 fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Result {
     let Context { instance, session, .. } = context;
     instance.keyspace.unwatch(&mut session.watching);
+    if let Some(lifeline) = session.client.known_lifeline() {
+        instance.keyspace.cut(lifeline, 0, false);
+    }
     instance.pubsub.leave(&session.client, &mut session.subscriptions);
     session.subscriptions_changed();
     tracking::end(instance, session);

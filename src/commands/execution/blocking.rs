@@ -54,10 +54,7 @@ pub(in crate::commands) fn take_or_wait(
         session.client.set_waiting(Waiting::No);
     }
     let reply = match taken? {
-        Taken::Something(sent) => {
-            guard(blocking, tx, request, &session.client);
-            return Ok(sent);
-        }
+        Taken::Something(sent) => return Ok(sent),
         Taken::Nothing(reply) => reply,
     };
     if session.may_not_wait || !waits {
@@ -108,15 +105,6 @@ pub(in crate::commands) fn take_or_wait(
     session.blocked = Some(Blocked { waiter, until, again });
     // The reply when the client's timeout has passed.
     Ok((blocking.waiting.timed_out)(reply))
-}
-
-/// Has a client that was granted a lock be notified when it loses it, if it wants that.
-fn guard(blocking: &Blocking, tx: &mut Transaction<'_>, request: Request<'_>, client: &Client) {
-    /// The place of the key of all LOCK commands.
-    const KEY: usize = 2;
-    if blocking.waiting.notifies.is_some_and(|notifies| notifies(request)) {
-        tx.guard_lock(request.at(KEY), client.id);
-    }
 }
 
 /// The place of an earlier attempt with the same token, if this one takes it over.
@@ -231,7 +219,7 @@ impl Attempt for Retry {
         let reply = Reply::new(out, self.protocol);
         match (self.blocking.take)(tx, request, Some(keys), reply) {
             Ok(Taken::Something(_)) => {
-                guard(self.blocking, tx, request, &self.client);
+                tx.grant_wish(self.client.id, || self.client.lifeline());
                 Attempted::Served
             }
             Ok(Taken::Nothing(_)) if self.blocking.waiting.is_shared => Attempted::NothingForIt,

@@ -53,7 +53,8 @@ fn evict(instance: &Instance, limit_bytes: usize, mut eviction: MutexGuard<'_, E
         clients.all().into_iter().partition(|client| client.leaving() == Leaving::Now);
     let mut given_back: usize = leaving.iter().map(|client| client.footprint.bytes()).sum();
     let mut bytes = clients.memory.bytes().saturating_sub(given_back);
-    let is_evictable = |client: &Client| !client.profile.lock().is_kept_from_eviction;
+    let is_evictable =
+        |client: &Client| !client.profile.lock().is_kept_from_eviction && !client.has_bound_locks();
     let mut evictable: Vec<_> = staying
         .into_iter()
         .filter(|client| is_evictable(client))

@@ -36,8 +36,6 @@ pub struct WaitingRules {
     pub timed_out: fn(Reply<'_>) -> Sent,
     /// By what a client is known that waits, if another attempt may take over its place.
     pub applicant: Option<fn(Request<'_>) -> Result<Applicant<'_>>>,
-    /// Whether a client that gets what it asks for is notified when it loses that, which is a lock.
-    pub notifies: Option<fn(Request<'_>) -> bool>,
     /// In how many milliseconds the client may find something though no key changes, if it may.
     pub again: Option<fn(&mut Transaction<'_>, Request<'_>) -> Option<u64>>,
 }
@@ -50,7 +48,6 @@ impl WaitingRules {
         ends_without_value: false,
         timed_out: |reply| reply.nil_array(),
         applicant: None,
-        notifies: None,
         again: None,
     };
 }

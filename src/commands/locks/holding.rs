@@ -6,7 +6,7 @@
 //! was paused while its lock expired.
 
 use crate::events::EventClass;
-use crate::keyspace::{Expiry, Grouping, LockChange, Transaction};
+use crate::keyspace::{BondTerms, Expiry, Grouping, GuardWish, LockChange, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types::strings::Text;
 use crate::values::ABSENT_KIND;
@@ -46,6 +46,18 @@ const TOKEN_BYTES_MAX: usize = 1024;
 const TOKEN: Argument = Argument::string("token");
 const PX: Argument = Argument::integer("milliseconds").token("PX");
 
+const BOUND: Argument = Argument::block(
+    "bound",
+    &[
+        Argument::pure_token("bound", "BOUND"),
+        Argument::integer("grace").token("GRACE").optional(),
+        Argument::integer("max").token("MAX").optional(),
+    ],
+);
+
+/// The shortest lease that is renewed, in milliseconds: a thread may be late by a good part of less.
+const BOUND_LEASE_MS_MIN: i64 = 100;
+
 const LOCK_ACQUIRE: Command = Command {
     name: "lock|acquire",
     flags: Flags::DENYOOM.and(Flags::BLOCKING).and(Flags::FAST),
@@ -63,6 +75,7 @@ const LOCK_ACQUIRE: Command = Command {
         PX,
         Argument::integer("milliseconds").token("WAIT").optional(),
         Argument::pure_token("again", "AGAIN").optional(),
+        BOUND.optional(),
         Argument::pure_token("notify", "NOTIFY").optional(),
     ],
     tips: &["nondeterministic_output"],
@@ -83,17 +96,13 @@ const LOCK_ACQUIRE: Command = Command {
                 let Acquiring { token, is_again: comes_again, .. } = Acquiring::parse(request)?;
                 Ok(Applicant { token, comes_again })
             }),
-            notifies: Some(|request| {
-                request.len() > WITHOUT_OPTIONS
-                    && Acquiring::parse(request).is_ok_and(|acquiring| acquiring.is_notified)
-            }),
             ..WaitingRules::PLAIN
         },
     }),
     ..STRING
 };
 
-/// The arguments of LOCK ACQUIRE without options.
+/// The arguments of LOCK ACQUIRE and LOCK EXTEND without options.
 const WITHOUT_OPTIONS: usize = 6;
 
 /// The arguments of LOCK ACQUIRE.
@@ -103,15 +112,58 @@ struct Acquiring<'a> {
     wait: Timeout<'a>,
     /// Whether the token may hold the lock already.
     is_again: bool,
+    /// How the lock is bound to the client's connection, if it is.
+    bound: Option<Bound>,
     /// Whether the client is notified when it loses the lock.
     is_notified: bool,
+}
+
+/// The values of BOUND, in milliseconds.
+#[derive(Clone, Copy, Default)]
+struct Bound {
+    grace_ms: Option<u64>,
+    max_ms: Option<u64>,
+}
+
+impl Bound {
+    /// Reads one option, if it is BOUND or one of those that follow it. Returns whether it is.
+    fn read<'a>(bound: &mut Option<Bound>, option: &[u8], options: &mut Options<'a>) -> Result<bool> {
+        let mut milliseconds = |is_enough: fn(i64) -> bool, error| {
+            let milliseconds = args::integer(options.value()?)?;
+            u64::try_from(milliseconds).ok().filter(|_| is_enough(milliseconds)).ok_or(error).map(Some)
+        };
+        match bound {
+            None if is_word(option, "bound") => *bound = Some(Bound::default()),
+            Some(Bound { grace_ms: grace @ None, .. }) if is_word(option, "grace") => {
+                *grace = milliseconds(|ms| ms >= 0, Error::fixed("ERR GRACE must not be negative"))?;
+            }
+            Some(Bound { max_ms: max @ None, .. }) if is_word(option, "max") => {
+                *max = milliseconds(|ms| ms > 0, Error::fixed("ERR MAX must be positive"))?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The terms for a lease, if the lock may be bound.
+    fn terms(self, tx: &Transaction<'_>, lifetime: &[u8]) -> Result<BondTerms> {
+        if tx.is_in_store() {
+            return Err(Error::fixed("ERR BOUND is for locks in memory, and this key is in the store"));
+        }
+        let lease_ms = args::integer(lifetime)?;
+        if lease_ms < BOUND_LEASE_MS_MIN {
+            return Err(Error::fixed("ERR BOUND needs a PX of 100 milliseconds at least"));
+        }
+        let Bound { grace_ms, max_ms } = self;
+        Ok(BondTerms { lease_ms: lease_ms.unsigned_abs(), grace_ms, max_ms })
+    }
 }
 
 impl<'a> Acquiring<'a> {
     fn parse(request: Request<'a>) -> Result<Acquiring<'a>> {
         let (token, lifetime) = token_and_lifetime(request)?;
-        let (wait, is_again, is_notified) = (Timeout::None, false, false);
-        let mut acquiring = Acquiring { token, lifetime, wait, is_again, is_notified };
+        let (wait, is_again, bound, is_notified) = (Timeout::None, false, None, false);
+        let mut acquiring = Acquiring { token, lifetime, wait, is_again, bound, is_notified };
         let mut options = Options::new(request, WITHOUT_OPTIONS);
         while let Some(option) = options.next() {
             match option {
@@ -120,6 +172,7 @@ impl<'a> Acquiring<'a> {
                     let timeout_ms = timeout_ms.map_err(|_| Error::fixed("ERR timeout is negative"))?;
                     acquiring.wait = Timeout::Milliseconds(timeout_ms);
                 }
+                _ if Bound::read(&mut acquiring.bound, option, &mut options)? => {}
                 _ if is_word(option, "again") && !acquiring.is_again => acquiring.is_again = true,
                 _ if is_word(option, "notify") && !acquiring.is_notified => acquiring.is_notified = true,
                 _ => return Err(Error::SYNTAX),
@@ -158,12 +211,18 @@ fn acquire<'r>(
     served: Only<'_>,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
-    let Acquiring { token, lifetime, wait, is_again, is_notified } = Acquiring::parse(request)?;
+    let Acquiring { token, lifetime, wait, is_again, bound, is_notified } = Acquiring::parse(request)?;
     if is_notified && tx.is_in_store() {
         return Err(Error::fixed("ERR NOTIFY is for locks in memory, and this key is in the store"));
     }
     let key = request.at(2);
     let expires_at_ms = expiry(tx, lifetime, "lock|acquire")?;
+    let bond = bound.map(|bound| bound.terms(tx, lifetime)).transpose()?;
+    let wish = |tx: &Transaction<'_>| {
+        if is_notified || bond.is_some() {
+            tx.wish(GuardWish { key: key.into(), is_notified, bond });
+        }
+    };
     if is_again && holds(tx, key, token) {
         let fence = fence_or_new(tx, key);
         tx.follow_taken_again(key);
@@ -171,6 +230,10 @@ fn acquire<'r>(
         if tx.peek_expiry(key).flatten().is_some_and(|at_ms| at_ms < expires_at_ms) {
             tx.set_expiry(key, Some(expires_at_ms));
         }
+        if bond.is_none() {
+            tx.promise_lock(key, expires_at_ms);
+        }
+        wish(tx);
         return Ok(Taken::Something(reply.integer(fence.cast_signed())));
     }
     let otherwise = match (served, wait) {
@@ -187,6 +250,7 @@ fn acquire<'r>(
         return Ok(Taken::Nothing(reply));
     };
     tell_of_write(tx, key, Expiry::At(expires_at_ms));
+    wish(tx);
     Ok(Taken::Something(reply.integer(fence.cast_signed())))
 }
 
@@ -198,8 +262,8 @@ const LOCK_EXTEND: Command = Command {
     summary: "Makes a lock expire later and returns its fencing number, if the token holds it; otherwise nil.",
     since: "1.0.0",
     complexity: "O(1)",
-    cost: costs::BRIEF,
-    arguments: &[Argument::KEY, TOKEN, PX],
+    cost: costs::ARGUMENTS.brief_up_to(6),
+    arguments: &[Argument::KEY, TOKEN, PX, BOUND.optional()],
     tips: &["nondeterministic_output"],
     example: &[
         ("LOCK EXTEND mylock token-1 PX 30000", "(nil)"),
@@ -213,13 +277,24 @@ const LOCK_EXTEND: Command = Command {
 fn extend(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let (token, lifetime) = token_and_lifetime(request)?;
     let key = request.at(2);
+    let mut bound = None;
+    let mut options = Options::new(request, WITHOUT_OPTIONS);
+    while let Some(option) = options.next() {
+        if !Bound::read(&mut bound, option, &mut options)? {
+            return Err(Error::SYNTAX);
+        }
+    }
     let expires_at_ms = expiry(tx, lifetime, "lock|extend")?;
+    let bond = bound.map(|bound| bound.terms(tx, lifetime)).transpose()?;
     if tx.peek::<Text>(key)? != Some(token) || !may_be_lock(tx, key) {
         tx.follow_unmet(key);
         return Ok(reply.nil());
     }
     let fence = fence_or_new(tx, key);
     tx.set_expiry(key, Some(expires_at_ms));
+    if bond.is_some() {
+        tx.wish(GuardWish { key: key.into(), is_notified: false, bond });
+    }
     Ok(reply.integer(fence.cast_signed()))
 }
 

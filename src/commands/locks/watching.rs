@@ -208,6 +208,7 @@ fn describe_unfollowed(context: &Context<'_, '_>, key: &[u8], expires_at_ms: Opt
 fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history: bool) -> OwnedFrame {
     let tenure = &lock.tenure;
     let state = tenure.ended.map_or("held", |ended| ended.how.name());
+    let bond = if has_history { context.tx.bond_of(&lock.key) } else { None };
     let mut fields = vec![
         ("key", tree::bulk(&lock.key)),
         ("state", tree::bulk(state)),
@@ -238,6 +239,10 @@ fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history
     fields.push(("waiting-clients", tree::array(first.map(|client| describe_client(&Who::of(&client))))));
     fields.push(("woken", tree::integer(lock.woken as i64)));
     if has_history {
+        let client = bond.and_then(|bond| context.instance.clients.get(bond.client));
+        let bound_to = client.map_or(tree::null(), |client| describe_client(&Who::of(&client)));
+        fields.push(("bound-to", bound_to));
+        fields.push(("bound-there", bond.map_or(tree::null(), |bond| tree::integer(bond.locks as i64))));
         let past = |tenure: &Tenure| {
             let ended = tenure.ended.map_or("", |ended| ended.how.name());
             let who = [("holder", describe_client(&tenure.holder)), ("state", tree::bulk(ended))];

@@ -242,6 +242,7 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
         if self.stamp != 0 {
             self.stamp = self.keyspace.access.read();
         }
+        self.renew_turned(before);
         if self.wanted.blocked() {
             self.note_turn();
         }

@@ -10,7 +10,7 @@ use crate::keyspace::store::table::Table;
 use crate::keyspace::transaction::Transaction;
 use crate::keyspace::transaction::following::blocked::{Served, Waiter};
 use crate::keyspace::transaction::following::changes::Changes;
-use crate::keyspace::transaction::following::guards::Doubt;
+use crate::keyspace::transaction::following::guards::{Doubt, GuardWish};
 use crate::keyspace::transaction::following::lens::Absences;
 use crate::keyspace::transaction::following::news::Effect;
 use crate::keyspace::transaction::following::recording::Recorded;
@@ -32,6 +32,8 @@ pub(in crate::keyspace) struct Aftermath {
     pub(in crate::keyspace) ready: Vec<(usize, Box<[u8]>)>,
     /// Changed keys that are locks with guards.
     pub(in crate::keyspace) doubts: Vec<Doubt>,
+    /// What the client of the command wants of a lock that it has got.
+    pub(in crate::keyspace) wish: Option<GuardWish>,
     /// Clients that look again, since the clock was turned.
     pub(in crate::keyspace) timed: Vec<Arc<Waiter>>,
     /// Clients that were served.

@@ -1,18 +1,20 @@
 //! When the locks expire for which clients wait in line: the next in line gets the lock to the millisecond,
-//! though no client asks for the key then. And the locks whose holders are notified when they lose them.
+//! though no client asks for the key then. And the locks with a [guard](super::guards): when they are to be
+//! renewed, or expire.
 //!
-//! There is one alarm for each such key. It is set when the first client begins to wait, or a holder to be
-//! notified, and whenever the lock's expiry changes. The server's background work [waits](Alarms::changed)
-//! for the earliest one.
+//! There is one alarm for each such key. It is set when the first client begins to wait, or the guard comes,
+//! and whenever the lock's expiry changes. The server's background work [waits](Alarms::changed) for the
+//! earliest one. Keys that are [called](Alarms::call) come before all alarms: a call is not lost if another
+//! thread sets the alarm of the key at that moment.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tokio::sync::Notify;
 
 use crate::keyspace::transaction::following::losses::DatabaseKey;
 use crate::sync::Mutex;
 
-/// Locks that are granted before the thread serves other clients: each takes some ten microseconds.
+/// Locks that are granted or renewed before the thread serves other clients: each takes some ten microseconds.
 const RUNG_AT_ONCE_MAX: usize = 64;
 
 /// The alarms of a keyspace.
@@ -26,6 +28,10 @@ pub struct Alarms {
 struct Set {
     moments_ms: BTreeMap<DatabaseKey, u64>,
     in_order: BTreeSet<(u64, DatabaseKey)>,
+    /// Keys whose turn is now, whatever their alarms.
+    called: VecDeque<DatabaseKey>,
+    /// Keys to which nothing can be done now. They are called again soon.
+    put_off: Vec<DatabaseKey>,
 }
 
 impl Alarms {
@@ -52,9 +58,34 @@ impl Alarms {
         }
     }
 
-    /// The moment of the first alarm, in milliseconds since 1970.
+    /// Has keys looked at as soon as possible.
+    pub(in crate::keyspace) fn call(&self, keys: impl Iterator<Item = DatabaseKey>) {
+        self.set.lock().called.extend(keys);
+        self.changed.notify_one();
+    }
+
+    /// Puts off a key that was due, until the next [`resume`](Self::resume).
+    pub(in crate::keyspace) fn put_off(&self, key: DatabaseKey) {
+        self.set.lock().put_off.push(key);
+    }
+
+    /// Calls the keys that were put off.
+    pub fn resume(&self) {
+        let mut set = self.set.lock();
+        let put_off = std::mem::take(&mut set.put_off);
+        set.called.extend(put_off);
+    }
+
+    /// Whether keys were put off.
+    pub fn have_put_off(&self) -> bool {
+        !self.set.lock().put_off.is_empty()
+    }
+
+    /// The moment of the first alarm, in milliseconds since 1970; 0 if a key is called.
     pub fn first_ms(&self) -> Option<u64> {
-        self.set.lock().in_order.first().map(|(moment_ms, _)| *moment_ms)
+        let set = self.set.lock();
+        let first = set.in_order.first().map(|(moment_ms, _)| *moment_ms);
+        if set.called.is_empty() { first } else { Some(0) }
     }
 
     /// Returns when an alarm was set that is the first one.
@@ -62,10 +93,11 @@ impl Alarms {
         self.changed.notified().await;
     }
 
-    /// The first keys whose moments have come. They have no alarm any more.
+    /// The first keys that are called or whose moments have come. These have no alarm any more.
     pub(in crate::keyspace) fn take_due(&self, now_ms: u64) -> Vec<DatabaseKey> {
         let mut set = self.set.lock();
-        let mut due = Vec::new();
+        let called = set.called.len().min(RUNG_AT_ONCE_MAX);
+        let mut due: Vec<DatabaseKey> = set.called.drain(..called).collect();
         while due.len() < RUNG_AT_ONCE_MAX
             && set.in_order.first().is_some_and(|(moment_ms, _)| *moment_ms <= now_ms)
         {

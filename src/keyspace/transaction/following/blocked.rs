@@ -540,12 +540,13 @@ impl Transaction<'_> {
         shard.side_tables()?.blocked.line(spot.hash, self.database(), key)
     }
 
-    /// Sets the alarm of a lock for which clients wait, or whose holder wants to know of its end, or takes it
-    /// away.
+    /// Sets the alarm of a lock for which clients wait, or which has a guard, or takes it away.
     pub(in crate::keyspace) fn set_alarm(&self, key: &[u8]) {
         let is_awaited = self.line(key).is_some_and(|line| line.for_absence() > 0) || self.has_guard(key);
-        let expires_at_ms = self.unseen(key).and_then(Entry::expires_at_ms).filter(|_| is_awaited);
-        self.keyspace().followers().alarms.set(self.database(), key, expires_at_ms);
+        let entry = self.unseen(key).filter(|_| is_awaited);
+        let renewal_ms = entry.and_then(|_| self.renewal_of(key));
+        let moments_ms = [entry.and_then(Entry::expires_at_ms), renewal_ms];
+        self.keyspace().followers().alarms.set(self.database(), key, moments_ms.into_iter().flatten().min());
     }
 
     /// The clients that wait for a key.

@@ -1,24 +1,28 @@
-//! Locks whose holders want to know when they lose them: LOCK ACQUIRE … NOTIFY.
+//! Locks whose holders want more of the server than that others are refused: to be notified when they lose
+//! them (LOCK ACQUIRE … NOTIFY), or that the lock lives as long as their connection (BOUND).
 //!
-//! A guard stands beside the lock in its shard, and knows the fencing number of the lock and the client that
-//! has taken it. A transaction that changes such a key, in whatever way, notes a doubt, where it also marks
-//! the clients that watch the key. When its command has ended, and before the next in line is served, it
-//! looks whether the lock still has the number ([`settle_doubts`](Transaction::settle_doubts)). If not, the
-//! guard leaves, and the loss is news for clients ([`Effect::LockLost`]). So one place defines what
-//! a loss is, and no command has to know of guards. Some say more than what can be seen: that the lock was
-//! moved, or broken.
+//! A guard stands beside the lock in its shard, and knows the fencing number of the lock and what its holder
+//! wants. A transaction that changes such a key, in whatever way, notes a doubt, where it also marks the
+//! clients that watch the key. When its command has ended, and before the next in line is served, it looks
+//! whether the lock still has the number ([`settle_doubts`](Transaction::settle_doubts)). If not, the guard
+//! leaves, and the loss is news for clients ([`Effect::LockLost`]). So one place defines what a loss is, and
+//! no command has to know of guards. Some say more than what can be seen: that the lock was moved, or broken.
 //!
 //! A guard has an [alarm](super::alarms), so that the holder hears of the end of a lock that no client looks
-//! at. A guard outlives its client: others may listen to the channel of the lock.
+//! at, and [bonds](super::bonds) are renewed. A guard outlives its client: others may listen to the channel
+//! of the lock.
 
 use std::collections::HashMap;
 use std::mem::take;
 use std::ops::DerefMut;
+use std::sync::Arc;
 
 use hashbrown::HashTable;
 
 use crate::keyspace::transaction::following::Replacement;
+use crate::keyspace::transaction::following::bonds::{Bond, BondTerms};
 use crate::keyspace::transaction::following::interest::Interest;
+use crate::keyspace::transaction::following::lifelines::Lifeline;
 use crate::keyspace::transaction::following::losses::DatabaseKey;
 use crate::keyspace::transaction::following::news::{Effect, LossReason, LostLock};
 use crate::keyspace::transaction::{Everything, Transaction};
@@ -28,14 +32,29 @@ use crate::keyspace::transaction::{Everything, Transaction};
 pub(in crate::keyspace) struct Guards(HashTable<Guard>);
 
 #[derive(Debug)]
-struct Guard {
-    hash: u64,
-    database: usize,
-    key: Box<[u8]>,
+pub(super) struct Guard {
+    pub(super) hash: u64,
+    pub(super) database: usize,
+    pub(super) key: Box<[u8]>,
     /// The fencing number of the lock.
-    number: u64,
-    /// The client that has taken it.
-    client: u64,
+    pub(super) number: u64,
+    /// The client that is notified, if one is.
+    notified: Option<u64>,
+    /// The tie to the connection of its holder, if there is one.
+    pub(super) bond: Option<Bond>,
+    /// When the lock ends at the latest, in milliseconds since 1970, if that is limited.
+    pub(super) end_ms_max: Option<u64>,
+}
+
+/// What a client that is granted a lock, or extends it, wants besides.
+#[derive(Debug)]
+pub struct GuardWish {
+    /// The key that is the lock.
+    pub key: Box<[u8]>,
+    /// Whether it is notified when it loses it.
+    pub is_notified: bool,
+    /// How the lock is bound to its connection, if it is.
+    pub bond: Option<BondTerms>,
 }
 
 /// A key with a guard that a transaction has changed.
@@ -51,9 +70,24 @@ impl Guard {
         self.database == database && *self.key == *key
     }
 
-    fn lost(self, why: LossReason) -> Effect {
-        let Guard { client, database, key, number, .. } = self;
-        Effect::LockLost(Box::new(LostLock { client, database, key, number, why }))
+    /// Whether it has nothing to do.
+    pub(super) fn is_idle(&self) -> bool {
+        self.notified.is_none() && self.bond.is_none() && self.end_ms_max.is_none()
+    }
+
+    /// Breaks the bond, if there is one, since the lock is lost or bound to another connection.
+    pub(super) fn unbind(&mut self) {
+        if let Some(bond) = self.bond.take() {
+            bond.untie(self.database, &self.key);
+        }
+    }
+
+    /// The news that the lock is lost, if its holder wants to know.
+    fn lost(mut self, why: LossReason) -> Option<Effect> {
+        self.unbind();
+        let Guard { notified, database, key, number, .. } = self;
+        let client = notified?;
+        Some(Effect::LockLost(Box::new(LostLock { client, database, key, number, why })))
     }
 }
 
@@ -63,11 +97,34 @@ impl Guards {
         self.find(hash, database, key).is_some()
     }
 
-    fn find(&self, hash: u64, database: usize, key: &[u8]) -> Option<&Guard> {
+    /// Whether a key is a lock that is bound to a connection.
+    pub(in crate::keyspace) fn is_bound(&self, hash: u64, database: usize, key: &[u8]) -> bool {
+        self.find(hash, database, key).is_some_and(|guard| guard.bond.is_some())
+    }
+
+    pub(in crate::keyspace) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn find(&self, hash: u64, database: usize, key: &[u8]) -> Option<&Guard> {
         self.0.find(hash, |guard| guard.is(database, key))
     }
 
-    fn remove(&mut self, hash: u64, database: usize, key: &[u8], interest: &Interest) -> Option<Guard> {
+    pub(super) fn find_mut(&mut self, hash: u64, database: usize, key: &[u8]) -> Option<&mut Guard> {
+        self.0.find_mut(hash, |guard| guard.is(database, key))
+    }
+
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Guard> {
+        self.0.iter_mut()
+    }
+
+    pub(super) fn remove(
+        &mut self,
+        hash: u64,
+        database: usize,
+        key: &[u8],
+        interest: &Interest,
+    ) -> Option<Guard> {
         let found = self.0.find_entry(hash, |guard| guard.is(database, key)).ok()?;
         interest.remove_watched();
         Some(found.remove().0)
@@ -81,22 +138,65 @@ impl Guards {
 }
 
 impl Transaction<'_> {
-    /// Has a client be notified when it loses the lock that a key is.
+    /// Notes what a client wants besides of a lock that it has got. A handler does not know its client: the
+    /// caller of the handler [grants](Self::grant_wish) it.
     #[cold]
-    pub fn guard_lock(&mut self, key: &[u8], client: u64) {
-        let Some(number) = self.unseen(key).and_then(|entry| entry.fence()) else { return };
+    pub fn wish(&self, wish: GuardWish) {
+        if !self.is_replay() {
+            self.leave(|aftermath| aftermath.wish = Some(wish));
+        }
+    }
+
+    /// Grants what the command of a client has wished, if it has.
+    pub fn grant_wish<'l>(&mut self, client: u64, lifeline: impl FnOnce() -> &'l Arc<Lifeline>) {
+        if let Some(wish) = self.left.get_mut().if_any().and_then(|aftermath| aftermath.wish.take()) {
+            self.guard_lock(&wish, client, lifeline);
+        }
+    }
+
+    #[cold]
+    fn guard_lock<'l>(
+        &mut self,
+        wish: &GuardWish,
+        client: u64,
+        lifeline: impl FnOnce() -> &'l Arc<Lifeline>,
+    ) {
+        let key = &*wish.key;
         // What it has come across may be the end of the holder before.
         self.doubt(key, None);
         self.settle_doubts();
+        let Some(entry) = self.unseen(key) else { return };
+        let (Some(number), expires_at_ms) = (entry.fence(), entry.expires_at_ms()) else { return };
         let (interest, database) = (&self.keyspace().followers().interest, self.database());
+        let now_ms = self.now_ms();
         let (spot, shard) = self.shard_mut(key);
         let guards = &mut shard.side_tables_mut().guards;
         // The same lock may have been taken by another connection of its holder.
-        guards.remove(spot.hash, database, key, interest);
-        guards.add(Guard { hash: spot.hash, database, key: key.into(), number, client }, interest);
+        let new = || Guard {
+            hash: spot.hash,
+            database,
+            key: key.into(),
+            number,
+            notified: None,
+            bond: None,
+            end_ms_max: None,
+        };
+        let mut guard = guards.remove(spot.hash, database, key, interest).unwrap_or_else(new);
+        if wish.is_notified {
+            guard.notified = Some(client);
+        }
+        if let Some(terms) = wish.bond {
+            guard.bind(terms, Arc::clone(lifeline()), expires_at_ms, now_ms);
+        }
+        let is_cut = guard.bond.as_ref().is_some_and(|bond| bond.cut().is_some());
+        guards.add(guard, interest);
         // Commands that follow in this transaction count.
         self.wanted = self.wanted.with_watched();
+        self.limit_end(key);
         self.set_alarm(key);
+        if is_cut {
+            self.keyspace().followers().alarms.call(std::iter::once((database, key.into())));
+        }
     }
 
     /// Notes that a key was changed or lost, which may be a lock with a guard, and why, if that is known.
@@ -149,14 +249,27 @@ impl Transaction<'_> {
 
     fn settle(&mut self, key: &[u8], why: Option<LossReason>) {
         let (interest, database) = (&self.keyspace().followers().interest, self.database());
-        let found = self.unseen(key).map(|entry| entry.fence());
+        let (found, now_ms) = (self.unseen(key), self.now_ms());
+        let is_there = found.is_some();
+        let found = found.and_then(|entry| Some((entry.fence()?, entry.expires_at_ms())));
         let (spot, shard) = self.shard_mut(key);
         let guards = &mut shard.side_tables_mut().guards;
-        let Some(guard) = guards.find(spot.hash, database, key) else { return };
-        if found.flatten() != Some(guard.number) {
-            let seen = if found.is_some() { LossReason::Overwritten } else { LossReason::Deleted };
-            if let Some(guard) = guards.remove(spot.hash, database, key, interest) {
-                self.leave_effect(guard.lost(why.unwrap_or(seen)));
+        let Some(guard) = guards.find_mut(spot.hash, database, key) else { return };
+        match found {
+            Some((number, expires_at_ms)) if number == guard.number => {
+                guard.bond.iter_mut().for_each(|bond| bond.note_expiry(expires_at_ms));
+                self.limit_end(key);
+            }
+            _ => {
+                let seen = if is_there { LossReason::Overwritten } else { LossReason::Deleted };
+                let why = match why.unwrap_or(seen) {
+                    LossReason::Expired if guard.end_ms_max.is_some_and(|ms| ms <= now_ms) => LossReason::Max,
+                    why => why,
+                };
+                let lost = guards.remove(spot.hash, database, key, interest);
+                if let Some(effect) = lost.and_then(|guard| guard.lost(why)) {
+                    self.leave_effect(effect);
+                }
             }
         }
         self.set_alarm(key);
@@ -177,15 +290,11 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
             let guards = &mut shard.side_tables_mut().guards.0;
             for guard in guards.extract_if(|guard| why_of(guard).is_some()) {
                 followers.interest.remove_watched();
+                followers.alarms.set(guard.database, &guard.key, None);
                 let why = why_of(&guard).unwrap_or(LossReason::Moved);
-                lost.push(guard.lost(why));
+                lost.extend(guard.lost(why));
             }
         }
-        for effect in lost {
-            if let Effect::LockLost(lost) = &effect {
-                followers.alarms.set(lost.database, &lost.key, None);
-            }
-            self.leave_effect(effect);
-        }
+        lost.into_iter().for_each(|effect| self.leave_effect(effect));
     }
 }

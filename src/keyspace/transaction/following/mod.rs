@@ -7,7 +7,8 @@
 //! - [`surveys`]: marks for requests that read many keys one after the other.
 //! - [`blocked`]: clients that wait until a key has something for them; [`targets`]: what they need besides;
 //!   [`alarms`]: when the locks expire for which they wait.
-//! - [`guards`]: locks whose holders want to know when they lose them.
+//! - [`guards`]: locks whose holders want to know when they lose them; [`bonds`]: locks that end with the
+//!   connection of their holder; [`lifelines`]: these connections.
 //! - [`news`]: events, and news for clients that keep copies of keys.
 //! - [`lens`]: news of locks.
 //! - [`losses`]: keys that expire or are evicted.
@@ -20,11 +21,13 @@
 pub(in crate::keyspace) mod aftermath;
 pub(in crate::keyspace) mod alarms;
 pub(in crate::keyspace) mod blocked;
+pub(in crate::keyspace) mod bonds;
 pub(in crate::keyspace) mod changes;
 pub(in crate::keyspace) mod guards;
 pub(in crate::keyspace) mod interest;
 pub(in crate::keyspace) mod journal;
 pub(in crate::keyspace) mod lens;
+pub(in crate::keyspace) mod lifelines;
 pub(in crate::keyspace) mod losses;
 pub(in crate::keyspace) mod news;
 pub(in crate::keyspace) mod recording;

@@ -27,6 +27,8 @@ pub enum Effect {
     Lock(LockNews),
     /// A holder has lost a lock, and wants to know.
     LockLost(Box<LostLock>),
+    /// A lock has got another expiry by no command.
+    LockKept(Box<KeptLock>),
     /// All keys of a database were removed, or all keys: with the locks among them.
     LocksFlushed {
         /// The number of the database; `None` for all.
@@ -56,6 +58,19 @@ pub struct LostLock {
     pub why: LossReason,
 }
 
+/// A lock that has got another expiry by no command.
+#[derive(Debug)]
+pub struct KeptLock {
+    /// The hash of its key.
+    pub hash: u64,
+    /// The number of its database.
+    pub database: usize,
+    /// The key that is the lock.
+    pub key: Box<[u8]>,
+    /// When it expires, in milliseconds since 1970.
+    pub expires_at_ms: u64,
+}
+
 /// Why a holder has lost a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossReason {
@@ -73,6 +88,8 @@ pub enum LossReason {
     Moved,
     /// An administrator has broken it.
     Broken,
+    /// It was bound to a connection, and its time was limited.
+    Max,
 }
 
 impl LossReason {
@@ -86,12 +103,13 @@ impl LossReason {
             LossReason::Evicted => "evicted",
             LossReason::Moved => "moved",
             LossReason::Broken => "broken",
+            LossReason::Max => "max",
         }
     }
 
     /// Whether no client has meant it.
     fn is_by_itself(self) -> bool {
-        matches!(self, LossReason::Expired | LossReason::Evicted)
+        matches!(self, LossReason::Expired | LossReason::Evicted | LossReason::Max)
     }
 }
 
