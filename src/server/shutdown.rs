@@ -187,6 +187,7 @@ pub(crate) async fn drain(instance: &Instance, request: Option<&ShutdownRequest>
     if instance.persistence.aof.is_on() {
         tracing::info!("Calling fsync() on the AOF file.");
     }
+    instance.followers.alarms.stop();
     // If it fails, the second call says so.
     let _ = instance.finish_aof().await;
     // One that was killed waits for the end of its delay and not for anything that it is asked.

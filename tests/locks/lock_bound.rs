@@ -12,7 +12,7 @@ use support::folder::Folder;
 use support::log::ALWAYS;
 use support::replies::{array, integer, text};
 use support::server::{Server, built, free_port, wait_until};
-use support::tools::installed;
+use support::tools::{installed, refuse_to_pass_without};
 
 const CLOCK: &[&str] = &["--enable-clock-command", "yes"];
 
@@ -234,7 +234,7 @@ fn a_renewal_is_no_event_no_change_and_no_use() {
     assert_eq!(other.info("rdb_changes_since_last_save"), before);
     other.line("MULTI").is_ok();
     other.line("PTTL l").is_simple("QUEUED");
-    assert!(matches!(other.line("EXEC").items()[..], [Reply::Integer(200..=300)]));
+    assert!(matches!(other.line("EXEC").items()[..], [Reply::Integer(1..=300)]));
     assert!(
         watcher.is_silent_for(Duration::from_millis(1)) && listener.is_silent_for(Duration::from_millis(1))
     );
@@ -361,22 +361,18 @@ fn memory_that_is_short_takes_no_bound_lock_and_no_client_with_one() {
     }
     assert!(other.info("evicted_keys").parse::<u64>().unwrap() > 500);
     other.line("LOCK FENCE l a").is(number);
-    // Clients.
     other.line("CONFIG SET maxmemory 0").is_ok();
-    other.line("CONFIG SET timeout 1").is_ok();
-    other.line("CONFIG SET maxmemory-clients 1mb").is_ok();
     let mut idle = server.client();
     idle.line("PING").is_simple("PONG");
-    holder.cmd(["SET", "l2", &"x".repeat(1_500_000)]).is_ok();
-    holder.send(&request(["GET", "l2"]));
-    wait_until("an idle client was closed", || {
-        other.line("PING").is_simple("PONG");
-        idle.try_line("PING").is_err() || {
-            sleep(Duration::from_millis(1100));
-            false
-        }
-    });
-    holder.reply().ignored();
+    other.line("CONFIG SET timeout 1").is_ok();
+    wait_until("an idle client was closed", || other.info("connected_clients") == "2");
+    // It is the only one that may be closed, and takes too much.
+    other.line("CLIENT NO-EVICT ON").is_ok();
+    holder.line("MULTI").is_ok();
+    holder.cmd(["SET", "l2", &"x".repeat(4_000_000)]).is_simple("QUEUED");
+    other.line("CONFIG SET maxmemory-clients 3000000").is_ok();
+    server.wait_for_output("Over client maxmemory after evicting all evictable clients");
+    holder.line("DISCARD").is_ok();
     holder.line("LOCK FENCE l a").is(number);
 }
 
@@ -425,8 +421,9 @@ fn wrong_options_are_refused() {
     client.line("LOCK EXTEND l a PX 300 bound max 60000 grace 0").integer();
 }
 
+marked!(needs_tools: a_client_that_vanished_has_lost_its_lock_after_a_lease);
+
 /// A machine that is cut off sends no end of its connection: its silence is noticed.
-#[test]
 fn a_client_that_vanished_has_lost_its_lock_after_a_lease() {
     const LEASE_MS: u64 = 3000;
     let cuts_off = "ip link set lo up && iptables -A OUTPUT -p tcp --sport 1 -j DROP";
@@ -436,8 +433,7 @@ fn a_client_that_vanished_has_lost_its_lock_after_a_lease() {
         Some(command)
     };
     if !in_namespace(cuts_off).is_some_and(|mut tried| tried.status().is_ok_and(|status| status.success())) {
-        eprintln!("Skipped: this machine makes no network of its own for a test");
-        return;
+        return refuse_to_pass_without("a network for a test alone, with iptables");
     }
     let (folder, port) = (Folder::new("bound_vanished"), free_port());
     let path = folder.file("socket");

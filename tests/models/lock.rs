@@ -14,6 +14,9 @@
 //! - With WAIT the first in line is granted in the step that frees the lock (RELEASE, or the expiry), so a
 //!   lock is never free while a client waits for it, and no client is granted before one that came earlier.
 //!   Clients that try again on their own instead, as with SET NX, overtake each other.
+//! - With BOUND a holder whose connection lives has the lock, also if it has come by that connection later, with
+//!   AGAIN, and the server notices only then that the first one has ended. No lock is left to a connection
+//!   whose end was noticed.
 //! - A token stands for one holder. With one token for several of them, FENCE and EXTEND tell a late holder
 //!   that it has the lock, and its successor's number.
 //!
@@ -27,6 +30,8 @@ use crate::explore::{Client, explore};
 
 /// Grants in one walk: enough for a late holder, its successor, and two more behind them.
 const GRANTS_MAX: u8 = 4;
+/// Connections of one client in one walk, beside the first.
+const MORE_CONNECTIONS_MAX: u8 = 2;
 
 /// Clients that take a lock, write to what it protects, and release it; any of them may be paused at any
 /// time, and the lock may expire at any time.
@@ -38,6 +43,7 @@ struct Locking {
     line: Line,
     restart: Restart,
     retry: Retry,
+    lease: Lease,
 }
 
 /// What is offered: the rest are changes to it.
@@ -48,10 +54,14 @@ const OFFERED: Locking = Locking {
     line: Line::Served,
     restart: Restart::GoesBeyond,
     retry: Retry::Never,
+    lease: Lease::Expires,
 };
 
 /// The same for clients that ask again when their connection has ended before the reply.
 const RETRIED: Locking = Locking { retry: Retry::Again, restart: Restart::Never, ..OFFERED };
+
+/// The same for locks that are bound to the connections of their holders, without a grace.
+const BOUND: Locking = Locking { clients: 2, lease: Lease::EndsWithConnection, ..RETRIED };
 
 /// Where a holder has its fencing number from.
 #[derive(Clone, Copy, PartialEq)]
@@ -86,7 +96,19 @@ enum Restart {
     Forgets,
 }
 
-/// What a client does whose connection has ended before it had its reply. The server does not notice that.
+/// When a lock ends that is not released.
+#[derive(Clone, Copy, PartialEq)]
+enum Lease {
+    /// After a time.
+    Expires,
+    /// With the connection to which it is bound: that of the last request that has got it.
+    EndsWithConnection,
+    /// With any connection on which its token has asked for it.
+    EndsWithAny,
+}
+
+/// What a client does whose connection has ended before it had its reply. The server notices that late, if
+/// it does.
 #[derive(Clone, Copy, PartialEq)]
 enum Retry {
     Never,
@@ -106,6 +128,10 @@ struct State {
     /// The clients that wait, in the order of their arrival.
     line: Vec<Client>,
     clients: Vec<Phase>,
+    /// The connection of each client.
+    connections: Vec<u8>,
+    /// Connections that have ended, which the server has not noticed yet.
+    ended: Vec<(Client, u8)>,
     /// The greatest number that the resource has been shown.
     shown: u8,
     /// Whose write was the last one.
@@ -118,6 +144,8 @@ struct State {
 struct Lock {
     token: Client,
     number: u8,
+    /// To which connection of its holder it is bound.
+    connection: u8,
 }
 
 /// What has happened at least once.
@@ -168,6 +196,10 @@ enum Step {
     Lose(Client),
     Cut(Client),
     Retry(Client),
+    /// The connection of a holder ends.
+    Die(Client),
+    /// The server notices that a connection has ended.
+    Notice(Client, u8),
     Ask(Client),
     Write(Client),
     Release(Client),
@@ -195,7 +227,8 @@ impl Locking {
         next.grants += 1;
         next.so_far.has_repeated |= next.drawn + 1 < next.grants;
         next.drawn += 1;
-        next.lock = Some(Lock { token: self.token(client), number: next.drawn });
+        let connection = next.connections[client.0];
+        next.lock = Some(Lock { token: self.token(client), number: next.drawn, connection });
         let grant = Grant { order: next.grants, number: next.drawn };
         next.clients[client.0] = match next.clients[client.0] {
             Phase::Cut => Phase::Unsure(grant),
@@ -207,10 +240,13 @@ impl Locking {
     /// The client asks again on another connection.
     fn retry(&self, state: &State, next: &mut State, client: Client) -> Option<()> {
         let own = self.held_by(state, client).filter(|_| self.retry == Retry::Again);
+        next.connections[client.0] += u8::from(self.lease != Lease::Expires);
+        let connection = next.connections[client.0];
         match (state.clients[client.0], own) {
             (Phase::Unsure(grant), Some(Lock { number, .. })) => {
                 next.so_far.was_misled |= number != grant.number;
                 next.clients[client.0] = Phase::Holds(Grant { number, ..grant });
+                next.lock = own.map(|lock| Lock { connection, ..lock });
             }
             _ if state.lock.is_none() => {
                 next.clients[client.0] = Phase::Ready;
@@ -232,6 +268,27 @@ impl Locking {
             Some(first) if self.line == Line::Served => self.grant(next, *first),
             _ => Some(()),
         }
+    }
+
+    /// The connection of a client ends, and the client knows it.
+    fn end(&self, next: &mut State, client: Client) {
+        if self.lease != Lease::Expires {
+            next.ended.push((client, next.connections[client.0]));
+        }
+    }
+
+    /// The server notices that a connection has ended: what hung on it is freed.
+    fn notice(&self, state: &State, next: &mut State, client: Client, connection: u8) -> Option<()> {
+        next.ended.retain(|ended| *ended != (client, connection));
+        if state.clients[client.0] == Phase::Cut && state.connections[client.0] == connection {
+            next.line.retain(|waiting| *waiting != client);
+            next.clients[client.0] = Phase::Ready;
+            next.connections[client.0] += 1;
+        }
+        let is_freed = self
+            .held_by(state, client)
+            .is_some_and(|lock| self.lease == Lease::EndsWithAny || lock.connection == connection);
+        if is_freed { self.free(next) } else { Some(()) }
     }
 
     /// The client asks for its number: by its token (FENCE, EXTEND), or without one.
@@ -288,6 +345,8 @@ impl Model for Locking {
             grants: 0,
             line: Vec::new(),
             clients: vec![Phase::Ready; self.clients],
+            connections: vec![0; self.clients],
+            ended: Vec::new(),
             shown: 0,
             written: 0,
             restarts: 0,
@@ -296,12 +355,16 @@ impl Model for Locking {
     }
 
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        for (client, connection) in &state.ended {
+            steps.push(Step::Notice(*client, *connection));
+        }
         for client in Client::first(self.clients) {
+            let may_end = state.connections[client.0] < MORE_CONNECTIONS_MAX;
             match state.clients[client.0] {
                 Phase::Ready => steps.push(Step::Acquire(client)),
                 Phase::Waits => {
                     steps.push(Step::Leave(client));
-                    if self.retry != Retry::Never {
+                    if self.retry != Retry::Never && may_end {
                         steps.push(Step::Cut(client));
                     }
                     if state.lock.is_none() {
@@ -310,17 +373,22 @@ impl Model for Locking {
                 }
                 Phase::Told(_) => {
                     steps.push(Step::Hear(client));
-                    if self.number == Number::WithGrant {
+                    if self.number == Number::WithGrant && may_end {
                         steps.push(Step::Lose(client));
                     }
                 }
                 Phase::Cut => steps.push(Step::Retry(client)),
+                // FENCE binds nothing.
+                Phase::Unsure(_) if self.lease != Lease::Expires => steps.push(Step::Retry(client)),
                 Phase::Unsure(_) if self.retry != Retry::Never => {
                     steps.extend([Step::Ask(client), Step::Retry(client)]);
                 }
                 Phase::Unsure(_) | Phase::Unnumbered(_) => steps.push(Step::Ask(client)),
                 Phase::Holds(_) => {
                     steps.extend([Step::Write(client), Step::Release(client)]);
+                    if self.lease != Lease::Expires && may_end {
+                        steps.push(Step::Die(client));
+                    }
                     // A client that has its number asks again by its token only.
                     if self.number == Number::WithGrant {
                         steps.push(Step::Ask(client));
@@ -328,7 +396,8 @@ impl Model for Locking {
                 }
             }
         }
-        if state.lock.is_some() {
+        let lives = |lock: Lock| !state.ended.contains(&(lock.token, lock.connection));
+        if state.lock.is_some_and(|lock| self.lease == Lease::Expires || !lives(lock)) {
             steps.push(Step::Expire);
         }
         if state.restarts == 0 && self.restart != Restart::Never {
@@ -359,8 +428,18 @@ impl Model for Locking {
             Step::Lose(client) => {
                 let Phase::Told(grant) = state.clients[client.0] else { return None };
                 next.clients[client.0] = Phase::Unsure(grant);
+                self.end(&mut next, client);
             }
-            Step::Cut(client) => next.clients[client.0] = Phase::Cut,
+            Step::Cut(client) => {
+                next.clients[client.0] = Phase::Cut;
+                self.end(&mut next, client);
+            }
+            Step::Die(client) => {
+                next.clients[client.0] = Phase::Ready;
+                self.end(&mut next, client);
+                next.connections[client.0] += 1;
+            }
+            Step::Notice(client, connection) => self.notice(state, &mut next, client, connection)?,
             Step::Retry(client) => self.retry(state, &mut next, client)?,
             Step::Ask(client) => match state.clients[client.0] {
                 Phase::Unsure(grant) | Phase::Unnumbered(grant) | Phase::Holds(grant) => {
@@ -402,6 +481,8 @@ impl Model for Locking {
             Step::Lose(client) => format!("{client} never receives the reply"),
             Step::Cut(client) => format!("{client} loses its connection"),
             Step::Retry(client) => format!("{client} asks again"),
+            Step::Die(client) => format!("{client} loses its connection, and knows it"),
+            Step::Notice(client, _) => format!("the server notices that a connection of {client} has ended"),
             Step::Ask(client) => match next.clients[client.0] {
                 Phase::Holds(Grant { number, .. }) => format!("{client} asks for its number: {number}"),
                 _ => format!("{client} asks for its number: nil"),
@@ -480,6 +561,50 @@ fn a_client_that_asks_again_finds_its_lock_or_its_place_in_line() {
     ];
     assert_eq!(story, waits_for_itself);
     explore(plain, no_client_stands_twice()).breaks();
+}
+
+fn a_holder_whose_connection_lives_has_the_lock() -> Property<Locking> {
+    Property::always("a holder whose connection lives has the lock", |_, state: &State| {
+        state.clients.iter().all(|phase| match phase {
+            Phase::Holds(grant) => state.lock.is_some_and(|lock| lock.number == grant.number),
+            _ => true,
+        })
+    })
+}
+
+fn no_lock_is_left_behind() -> Property<Locking> {
+    Property::always("no lock hangs on a connection whose end was noticed", |_, state: &State| {
+        state.lock.is_none_or(|Lock { token, connection, .. }| {
+            state.connections[token.0] == connection || state.ended.contains(&(token, connection))
+        })
+    })
+}
+
+#[test]
+fn a_bound_lock_ends_with_the_connection_of_the_last_request_that_has_got_it() {
+    for property in [
+        a_holder_whose_connection_lives_has_the_lock(),
+        no_lock_is_left_behind(),
+        no_client_waits_for_itself(),
+        no_client_stands_twice(),
+        no_write_is_overtaken(),
+        numbers_grow(),
+        no_client_waits_for_a_free_lock(),
+        no_client_jumps_the_line(),
+    ] {
+        explore(BOUND, property).holds();
+    }
+    explore(Locking { lease: Lease::Expires, ..BOUND }, a_holder_whose_connection_lives_has_the_lock())
+        .breaks();
+    let any = Locking { lease: Lease::EndsWithAny, ..BOUND };
+    let story = explore(any, a_holder_whose_connection_lives_has_the_lock()).breaks();
+    let is_freed_by_an_earlier_end = [
+        "C1 asks for the lock; C1 is granted it with number 1",
+        "C1 never receives the reply",
+        "C1 asks again",
+        "the server notices that a connection of C1 has ended",
+    ];
+    assert_eq!(story, is_freed_by_an_earlier_end);
 }
 
 #[test]

@@ -32,6 +32,8 @@ struct Set {
     called: VecDeque<DatabaseKey>,
     /// Keys to which nothing can be done now. They are called again soon.
     put_off: Vec<DatabaseKey>,
+    /// Whether no alarm rings any more: the server ends.
+    is_over: bool,
 }
 
 impl Alarms {
@@ -39,6 +41,9 @@ impl Alarms {
     #[cold]
     pub(in crate::keyspace) fn set(&self, database: usize, key: &[u8], moment_ms: Option<u64>) {
         let mut set = self.set.lock();
+        if set.is_over {
+            return;
+        }
         let name: DatabaseKey = (database, key.into());
         let before_ms = match moment_ms {
             Some(moment_ms) => set.moments_ms.insert(name.clone(), moment_ms),
@@ -60,13 +65,25 @@ impl Alarms {
 
     /// Has keys looked at as soon as possible.
     pub(in crate::keyspace) fn call(&self, keys: impl Iterator<Item = DatabaseKey>) {
-        self.set.lock().called.extend(keys);
-        self.changed.notify_one();
+        let mut set = self.set.lock();
+        if !set.is_over {
+            set.called.extend(keys);
+            self.changed.notify_one();
+        }
     }
 
     /// Puts off a key that was due, until the next [`resume`](Self::resume).
     pub(in crate::keyspace) fn put_off(&self, key: DatabaseKey) {
-        self.set.lock().put_off.push(key);
+        let mut set = self.set.lock();
+        if !set.is_over {
+            set.put_off.push(key);
+        }
+    }
+
+    /// Has no alarm ring any more. The end of a server ends the connections of all holders, and is no end of
+    /// their locks: what is left of these when it starts again is left.
+    pub fn stop(&self) {
+        *self.set.lock() = Set { is_over: true, ..Set::default() };
     }
 
     /// Calls the keys that were put off.
