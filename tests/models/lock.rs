@@ -435,9 +435,9 @@ impl Model for Locking {
                 self.end(&mut next, client);
             }
             Step::Die(client) => {
-                next.clients[client.0] = Phase::Ready;
+                let Phase::Holds(grant) = state.clients[client.0] else { return None };
+                next.clients[client.0] = Phase::Unsure(grant);
                 self.end(&mut next, client);
-                next.connections[client.0] += 1;
             }
             Step::Notice(client, connection) => self.notice(state, &mut next, client, connection)?,
             Step::Retry(client) => self.retry(state, &mut next, client)?,
