@@ -239,10 +239,6 @@ fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history
     fields.push(("waiting-clients", tree::array(first.map(|client| describe_client(&Who::of(&client))))));
     fields.push(("woken", tree::integer(lock.woken as i64)));
     if has_history {
-        let client = bond.and_then(|bond| context.instance.clients.get(bond.client));
-        let bound_to = client.map_or(tree::null(), |client| describe_client(&Who::of(&client)));
-        fields.push(("bound-to", bound_to));
-        fields.push(("bound-there", bond.map_or(tree::null(), |bond| tree::integer(bond.locks as i64))));
         let past = |tenure: &Tenure| {
             let ended = tenure.ended.map_or("", |ended| ended.how.name());
             let who = [("holder", describe_client(&tenure.holder)), ("state", tree::bulk(ended))];
@@ -252,6 +248,10 @@ fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history
         fields.push(("timeline-since", tree::integer(lock.timeline_since_ms() as i64)));
         fields.push(("timeline", tree::array(lock.timeline().iter().map(tree::bulk))));
         fields.push(("evidence", lock.evidence().map_or(tree::null(), tree::bulk)));
+        let client = bond.and_then(|bond| context.instance.clients.get(bond.client));
+        let bound_to = client.map_or(tree::null(), |client| describe_client(&Who::of(&client)));
+        fields.push(("bound-to", bound_to));
+        fields.push(("bound-there", bond.map_or(tree::null(), |bond| tree::integer(bond.locks as i64))));
     }
     tree::map(fields)
 }

@@ -14,7 +14,8 @@ use tokio::sync::Notify;
 use crate::keyspace::transaction::following::losses::DatabaseKey;
 use crate::sync::Mutex;
 
-/// Locks that are granted or renewed before the thread serves other clients: each takes some ten microseconds.
+/// Locks that are granted or renewed before the thread serves other clients: each takes some ten
+/// microseconds.
 const RUNG_AT_ONCE_MAX: usize = 64;
 
 /// The alarms of a keyspace.

@@ -1,27 +1,12 @@
-//! Locks whose lease ends with the connection of their holder: LOCK ACQUIRE … BOUND.
+//! The ties of locks to the connections of their holders: LOCK ACQUIRE … BOUND.
 //!
-//! The bond is a part of the lock's [guard](super::guards), and hangs on the connection's
-//! [lifeline](super::lifelines). What rings the [alarms](super::alarms) renews the lease each time that a
-//! third of it has passed ([`tend_bond`](Transaction::tend_bond)). A renewal changes the expiry and the log.
-//! It is no use of the key, and no change for clients that watch it, listen to events or keep copies. It
-//! never brings the expiry nearer, and it does not bring back a lock whose time has passed.
-//!
-//! When the lifeline was cut, the lock keeps its grace, and the bond is gone. What others have done to the
-//! expiry counts (LOCK EXTEND, PEXPIRE, PERSIST): the lock lives at least as long as that.
-//!
-//! A lock may have an end that nothing postpones. It is a limit of the expiry itself, and so stands in the
-//! log as well ([`limit_end`](Transaction::limit_end)).
+//! A bond is a part of the lock's guard, and hangs on the connection's [lifeline](super::lifelines). It knows
+//! when the lock is to be renewed, what is left of the lock when the connection has ended, and what others
+//! have done to its expiry meanwhile (LOCK EXTEND, PEXPIRE, PERSIST): the lock lives at least as long as that.
 
-use std::ops::DerefMut;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::keyspace::transaction::following::changes::Extent;
-use crate::keyspace::transaction::following::guards::Guard;
 use crate::keyspace::transaction::following::lifelines::{Cut, Lifeline};
-use crate::keyspace::transaction::following::losses::DatabaseKey;
-use crate::keyspace::transaction::following::news::{Effect, KeptLock};
-use crate::keyspace::transaction::{Everything, Transaction};
 
 /// A lease is renewed when this part of it has passed. So two renewals may fail before it ends.
 const RENEWALS: u64 = 3;
@@ -40,21 +25,21 @@ pub struct BondTerms {
 /// The tie of a lock to a connection.
 #[derive(Debug)]
 pub(super) struct Bond {
-    lifeline: Arc<Lifeline>,
+    pub(super) lifeline: Arc<Lifeline>,
     /// The strand of the lifeline.
     strand: u64,
-    lease_ms: u64,
+    pub(super) lease_ms: u64,
     grace_ms: Option<u64>,
     /// The expiry that was set last for the sake of the bond.
-    own_expiry_ms: u64,
+    pub(super) own_expiry_ms: u64,
     /// The expiry that others have set last; 0 for none, [`NEVER`] if they took the expiry away.
-    others_expiry_ms: u64,
+    pub(super) others_expiry_ms: u64,
     /// When it is renewed next.
     pub(super) renew_at_ms: u64,
 }
 
 /// In place of the moment of an expiry: there is none.
-const NEVER: u64 = u64::MAX;
+pub(super) const NEVER: u64 = u64::MAX;
 
 /// What clients may see of a bond.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +51,24 @@ pub struct BondShown {
 }
 
 impl Bond {
+    /// The bond of a lock that has this expiry, which was set for the sake of the bond.
+    pub(super) fn new(
+        terms: BondTerms,
+        lifeline: Arc<Lifeline>,
+        (database, key): (usize, &[u8]),
+        expires_at_ms: Option<u64>,
+        now_ms: u64,
+    ) -> Bond {
+        let BondTerms { lease_ms, grace_ms, .. } = terms;
+        let strand = lifeline.tie(database, key, lease_ms);
+        let own_expiry_ms = expires_at_ms.unwrap_or(NEVER);
+        let (others_expiry_ms, renew_at_ms) = (0, 0);
+        let mut bond =
+            Bond { lifeline, strand, lease_ms, grace_ms, own_expiry_ms, others_expiry_ms, renew_at_ms };
+        bond.postpone(now_ms);
+        bond
+    }
+
     /// How its connection ended, if it has.
     pub(super) fn cut(&self) -> Option<Cut> {
         self.lifeline.cut_of(self.strand)
@@ -83,197 +86,19 @@ impl Bond {
         }
     }
 
-    fn postpone(&mut self, now_ms: u64) {
+    /// Sets the moment of the next renewal.
+    pub(super) fn postpone(&mut self, now_ms: u64) {
         self.renew_at_ms = now_ms + (self.lease_ms / RENEWALS).max(1);
     }
 
     /// The expiry of a lock whose connection has ended.
-    fn last_expiry_ms(&self, cut: Cut, expires_at_ms: u64) -> u64 {
+    pub(super) fn last_expiry_ms(&self, cut: Cut, expires_at_ms: u64) -> u64 {
         let last_sign_ms = cut.at_ms.saturating_sub(cut.silent_ms);
         let own_ms = match self.grace_ms {
             Some(grace_ms) => last_sign_ms.saturating_add(grace_ms),
             None => expires_at_ms.min(last_sign_ms.saturating_add(self.lease_ms)),
         };
         own_ms.max(self.others_expiry_ms)
-    }
-}
-
-impl Guard {
-    /// Binds the lock to a connection, and to no other any more.
-    pub(super) fn bind(
-        &mut self,
-        terms: BondTerms,
-        lifeline: Arc<Lifeline>,
-        expires_at_ms: Option<u64>,
-        now_ms: u64,
-    ) {
-        self.unbind();
-        let BondTerms { lease_ms, grace_ms, max_ms } = terms;
-        let end_ms = max_ms.map(|max_ms| now_ms.saturating_add(max_ms));
-        self.end_ms_max = [self.end_ms_max, end_ms].into_iter().flatten().min();
-        let strand = lifeline.tie(self.database, &self.key, lease_ms);
-        let own_expiry_ms = expires_at_ms.unwrap_or(NEVER);
-        let mut bond =
-            Bond { lifeline, strand, lease_ms, grace_ms, own_expiry_ms, others_expiry_ms: 0, renew_at_ms: 0 };
-        bond.postpone(now_ms);
-        self.bond = Some(bond);
-    }
-
-    fn limited(&self, expires_at_ms: u64) -> u64 {
-        self.end_ms_max.map_or(expires_at_ms, |end_ms| end_ms.min(expires_at_ms))
-    }
-
-    /// Ends the bond if its connection has ended, or renews the lock if it is time. Returns another expiry
-    /// of the lock, if it gets one.
-    fn tend(&mut self, expires_at_ms: Option<u64>, now_ms: u64) -> Option<u64> {
-        let before_ms = expires_at_ms.unwrap_or(NEVER);
-        let cut = self.bond.as_ref()?.cut();
-        let after_ms = match cut {
-            Some(cut) => {
-                let bond = self.bond.take()?;
-                self.limited(bond.last_expiry_ms(cut, before_ms))
-            }
-            None => self.renewed(before_ms, now_ms)?,
-        };
-        (after_ms != before_ms).then_some(after_ms)
-    }
-
-    /// The expiry after a renewal, if it is time for one.
-    fn renewed(&mut self, before_ms: u64, now_ms: u64) -> Option<u64> {
-        let end_ms_max = self.end_ms_max.unwrap_or(NEVER);
-        let bond = self.bond.as_mut().filter(|bond| bond.renew_at_ms <= now_ms)?;
-        bond.postpone(now_ms);
-        let after_ms = now_ms.saturating_add(bond.lease_ms).min(end_ms_max);
-        if after_ms <= before_ms {
-            return None;
-        }
-        bond.own_expiry_ms = after_ms;
-        Some(after_ms)
-    }
-
-    /// The expiry after a turn of the clock, which ends no lock that is bound to a connection: the same span
-    /// is left as after a renewal. What others have set is a moment, and stays if it is later.
-    fn turned(&mut self, before_ms: u64, now_ms: u64) -> Option<u64> {
-        let is_own = self.bond.as_ref().filter(|bond| bond.cut().is_none())?.own_expiry_ms == before_ms;
-        let after_ms = self.limited(now_ms.saturating_add(self.bond.as_ref()?.lease_ms));
-        let bond = self.bond.as_mut()?;
-        bond.postpone(now_ms);
-        if !is_own && after_ms <= before_ms {
-            return None;
-        }
-        bond.own_expiry_ms = after_ms;
-        Some(after_ms)
-    }
-}
-
-impl Transaction<'_> {
-    /// Looks after the bond of a lock, if it has one: ends it with its connection, or renews the lock.
-    #[cold]
-    pub(in crate::keyspace) fn tend_bond(&mut self, key: &[u8]) {
-        let Some(entry) = self.unseen(key) else { return };
-        let (number, expires_at_ms, now_ms) = (entry.fence(), entry.expires_at_ms(), self.now_ms());
-        let (interest, database) = (&self.keyspace().followers().interest, self.database());
-        let (spot, shard) = self.shard_mut(key);
-        if shard.side_tables().is_none() {
-            return;
-        }
-        let guards = &mut shard.side_tables_mut().guards;
-        let Some(guard) = guards.find_mut(spot.hash, database, key) else { return };
-        if number != Some(guard.number) {
-            return;
-        }
-        let after_ms = guard.tend(expires_at_ms, now_ms);
-        if guard.is_idle() {
-            guards.remove(spot.hash, database, key, interest);
-        }
-        if let Some(after_ms) = after_ms {
-            self.keep_until(key, after_ms);
-        }
-    }
-
-    /// Has a lock end at the latest when it must, whatever expiry a command has set.
-    pub(super) fn limit_end(&mut self, key: &[u8]) {
-        let (spot, shard) = self.shard(key);
-        let Some(side_tables) = shard.side_tables() else { return };
-        let guard = side_tables.guards.find(spot.hash, self.database(), key);
-        let Some(end_ms_max) = guard.and_then(|guard| guard.end_ms_max) else { return };
-        let Some(entry) = self.unseen(key) else { return };
-        if entry.expires_at_ms().is_none_or(|at_ms| at_ms > end_ms_max) {
-            self.keep_until(key, end_ms_max);
-        }
-    }
-
-    /// Notes that others than its bond have the lock last until a moment at least.
-    pub fn promise_lock(&mut self, key: &[u8], until_ms: u64) {
-        let database = self.database();
-        let (spot, shard) = self.shard_mut(key);
-        if shard.side_tables().is_none() {
-            return;
-        }
-        let guard = shard.side_tables_mut().guards.find_mut(spot.hash, database, key);
-        if let Some(bond) = guard.and_then(|guard| guard.bond.as_mut()) {
-            bond.others_expiry_ms = bond.others_expiry_ms.max(until_ms);
-        }
-    }
-
-    /// When a lock is renewed next, if it is bound to a connection.
-    pub(super) fn renewal_of(&self, key: &[u8]) -> Option<u64> {
-        let (spot, shard) = self.shard(key);
-        let guard = shard.side_tables()?.guards.find(spot.hash, self.database(), key)?;
-        Some(guard.bond.as_ref()?.renew_at_ms)
-    }
-
-    /// The connection to which a lock is bound, if it is.
-    pub fn bond_of(&self, key: &[u8]) -> Option<BondShown> {
-        let (spot, shard) = self.shard(key);
-        let bond = shard.side_tables()?.guards.find(spot.hash, self.database(), key)?.bond.as_ref()?;
-        Some(BondShown { client: bond.lifeline.client, locks: bond.lifeline.count() })
-    }
-
-    /// Sets the expiry of a lock by itself. The log and the lens hear of it, and no client.
-    fn keep_until(&mut self, key: &[u8], expires_at_ms: u64) {
-        let database = self.database();
-        if self.wanted.journal() {
-            self.leave(|aftermath| aftermath.changes.add_key(database, key, Extent::Expiry));
-        }
-        let (spot, shard) = self.shard_mut(key);
-        if shard.table_mut(database).set_expiry(spot, key, Some(expires_at_ms)) {
-            let kept = KeptLock { hash: spot.hash, database, key: key.into(), expires_at_ms };
-            self.leave_effect(Effect::LockKept(Box::new(kept)));
-        }
-    }
-}
-
-impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
-    /// Renews the bound locks after a turn of the clock, before which it showed this time since 1970.
-    pub(in crate::keyspace) fn renew_turned(&mut self, before: Duration) {
-        if !self.wanted.watched() {
-            return;
-        }
-        let (before_ms, current) = (before.as_millis() as u64, self.database());
-        let mut bound: Vec<DatabaseKey> = Vec::new();
-        for (_, shard) in self.shards_mut().iter_mut().filter(|(_, shard)| shard.side_tables().is_some()) {
-            let guards = shard.side_tables_mut().guards.all_mut().filter(|guard| guard.bond.is_some());
-            bound.extend(guards.map(|guard| (guard.database, guard.key.clone())));
-        }
-        for (database, key) in bound {
-            self.select(database);
-            let now_ms = self.now_ms();
-            let found = self.entry(&key).map(|entry| (entry.fence(), entry.expires_at_ms()));
-            let Some((number, Some(expires_at_ms))) = found.filter(|(_, ends)| *ends > Some(before_ms))
-            else {
-                continue;
-            };
-            let (spot, shard) = self.shard_mut(&key);
-            let guards = &mut shard.side_tables_mut().guards;
-            let guard = guards.find_mut(spot.hash, database, &key);
-            let guard = guard.filter(|guard| number == Some(guard.number));
-            if let Some(after_ms) = guard.and_then(|guard| guard.turned(expires_at_ms, now_ms)) {
-                self.keep_until(&key, after_ms);
-            }
-            self.set_alarm(&key);
-        }
-        self.select(current);
     }
 }
 

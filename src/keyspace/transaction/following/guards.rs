@@ -9,8 +9,8 @@
 //! no command has to know of guards. Some say more than what can be seen: that the lock was moved, or broken.
 //!
 //! A guard has an [alarm](super::alarms), so that the holder hears of the end of a lock that no client looks
-//! at, and [bonds](super::bonds) are renewed. A guard outlives its client: others may listen to the channel
-//! of the lock.
+//! at, and [bonds](super::bonds) are [renewed](super::renewals). A guard outlives its client: others may
+//! listen to the channel of the lock.
 
 use std::collections::HashMap;
 use std::mem::take;
@@ -80,6 +80,15 @@ impl Guard {
         if let Some(bond) = self.bond.take() {
             bond.untie(self.database, &self.key);
         }
+    }
+
+    /// Binds the lock to a connection, and to no other any more.
+    fn bind(&mut self, terms: BondTerms, lifeline: Arc<Lifeline>, expires_at_ms: Option<u64>, now_ms: u64) {
+        self.unbind();
+        let end_ms = terms.max_ms.map(|max_ms| now_ms.saturating_add(max_ms));
+        self.end_ms_max = [self.end_ms_max, end_ms].into_iter().flatten().min();
+        let place = (self.database, &*self.key);
+        self.bond = Some(Bond::new(terms, lifeline, place, expires_at_ms, now_ms));
     }
 
     /// The news that the lock is lost, if its holder wants to know.

@@ -1,11 +1,11 @@
 //! Connections on which locks hang: LOCK ACQUIRE … BOUND.
 //!
 //! Each connection that has taken such a lock has a [`Lifeline`], which knows the keys, and which the
-//! [guards](super::guards) of these locks know. When the connection ends, the lifeline is [cut](Lifeline::cut)
-//! under no lock but its own. The keys are then looked at one after the other by what rings the
-//! [alarms](super::alarms): a shard that another client holds for long delays no client that leaves. What is
-//! tied later to a lifeline that has ended, by a client that has granted the lock at that moment, is found to
-//! be cut.
+//! [guards](super::guards) of these locks know. When the connection ends, the lifeline is
+//! [cut](Keyspace::cut) under no lock but its own. The keys are then looked at one after the other by what
+//! rings the [alarms](super::alarms): a shard that another client holds for long delays no client that
+//! leaves. What is tied later to a lifeline that has ended, by a client that has granted the lock at that
+//! moment, is found to be cut.
 
 use std::collections::HashMap;
 use std::mem::take;

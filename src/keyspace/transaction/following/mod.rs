@@ -8,7 +8,7 @@
 //! - [`blocked`]: clients that wait until a key has something for them; [`targets`]: what they need besides;
 //!   [`alarms`]: when the locks expire for which they wait.
 //! - [`guards`]: locks whose holders want to know when they lose them; [`bonds`]: locks that end with the
-//!   connection of their holder; [`lifelines`]: these connections.
+//!   connection of their holder; [`lifelines`]: these connections; [`renewals`]: what they need in time.
 //! - [`news`]: events, and news for clients that keep copies of keys.
 //! - [`lens`]: news of locks.
 //! - [`losses`]: keys that expire or are evicted.
@@ -32,6 +32,7 @@ pub(in crate::keyspace) mod losses;
 pub(in crate::keyspace) mod news;
 pub(in crate::keyspace) mod recording;
 pub(crate) mod records;
+pub(in crate::keyspace) mod renewals;
 pub(in crate::keyspace) mod surveys;
 pub(in crate::keyspace) mod targets;
 pub(in crate::keyspace) mod watching;
