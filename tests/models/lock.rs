@@ -14,9 +14,9 @@
 //! - With WAIT the first in line is granted in the step that frees the lock (RELEASE, or the expiry), so a
 //!   lock is never free while a client waits for it, and no client is granted before one that came earlier.
 //!   Clients that try again on their own instead, as with SET NX, overtake each other.
-//! - With BOUND a holder whose connection lives has the lock, also if it has come by that connection later, with
-//!   AGAIN, and the server notices only then that the first one has ended. No lock is left to a connection
-//!   whose end was noticed.
+//! - With BOUND a holder whose connection lives has the lock, also if it has got it by an earlier connection,
+//!   has asked with AGAIN on this one, and the server notices only then that the first has ended. No lock is
+//!   left to a connection whose end was noticed.
 //! - A token stands for one holder. With one token for several of them, FENCE and EXTEND tell a late holder
 //!   that it has the lock, and its successor's number.
 //!

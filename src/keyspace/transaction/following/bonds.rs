@@ -2,7 +2,8 @@
 //!
 //! A bond is a part of the lock's guard, and hangs on the connection's [lifeline](super::lifelines). It knows
 //! when the lock is to be renewed, what is left of the lock when the connection has ended, and what others
-//! have done to its expiry meanwhile (LOCK EXTEND, PEXPIRE, PERSIST): the lock lives at least as long as that.
+//! have done to its expiry meanwhile (LOCK EXTEND, PEXPIRE, PERSIST): the lock lives at least as long as
+//! that.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Looks after locks that are bound to connections.
 //!
 //! What rings the [alarms](super::alarms) renews a lease each time that a third of it has passed
-//! ([`tend_bond`](Transaction::tend_bond)). A renewal changes the expiry and the log. It is no use of the key,
-//! and no change for clients that watch it, listen to events or keep copies. It never brings the expiry
+//! ([`tend_bond`](Transaction::tend_bond)). A renewal changes the expiry and the log. It is no use of the
+//! key, and no change for clients that watch it, listen to events or keep copies. It never brings the expiry
 //! nearer, and it does not bring back a lock whose time has passed. When the lifeline was cut, the lock keeps
 //! its grace, and the bond is gone.
 //!
