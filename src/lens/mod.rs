@@ -402,7 +402,9 @@ impl Lens {
     /// Notes that a lock has got another expiry by no command, which is nothing that its holder has done.
     pub fn keep(&self, kept: &KeptLock) {
         let mut segment = self.segment(kept.hash).lock();
-        if let Some(at) = segment.find(kept.hash, kept.database, &kept.key) {
+        if let Some(at) = segment.find(kept.hash, kept.database, &kept.key)
+            && segment.locks[at].is_held()
+        {
             segment.locks[at].tenure.expires_at_ms = Some(kept.expires_at_ms);
         }
     }

@@ -61,6 +61,23 @@ pub(super) struct Runner<Stream> {
     lease_ms: u64,
 }
 
+impl<Stream> Runner<Stream> {
+    /// Lets go of the locks that are bound to the connection, which has ended. Does nothing the second time.
+    fn let_go(&self, silent_ms: u64) {
+        let Conversation { instance, session, .. } = &self.conversation;
+        if let Some(lifeline) = session.client.known_lifeline() {
+            instance.keyspace.cut(lifeline, silent_ms, true);
+        }
+    }
+}
+
+/// However the connection has ended, no lock is left to it.
+impl<Stream> Drop for Runner<Stream> {
+    fn drop(&mut self) {
+        self.let_go(0);
+    }
+}
+
 impl<Stream: Wire> Runner<Stream> {
     pub(super) fn new(
         instance: Arc<Instance>,
@@ -87,9 +104,7 @@ impl<Stream: Wire> Runner<Stream> {
             }
         }
         // First: the next in line wait.
-        if let Some(lifeline) = client.known_lifeline() {
-            self.conversation.instance.keyspace.cut(lifeline, silent_ms, true);
-        }
+        self.let_go(silent_ms);
         self.leave().await;
     }
 

@@ -50,8 +50,8 @@ const BOUND: Argument = Argument::block(
     "bound",
     &[
         Argument::pure_token("bound", "BOUND"),
-        Argument::integer("grace").token("GRACE").optional(),
-        Argument::integer("max").token("MAX").optional(),
+        Argument::integer("milliseconds").token("GRACE").optional(),
+        Argument::integer("milliseconds").token("MAX").optional(),
     ],
 );
 

@@ -66,11 +66,17 @@ impl Alarms {
 
     /// Has keys looked at as soon as possible.
     pub(in crate::keyspace) fn call(&self, keys: impl Iterator<Item = DatabaseKey>) {
+        // A client may have very many locks.
+        let mut keys: VecDeque<DatabaseKey> = keys.collect();
         let mut set = self.set.lock();
-        if !set.is_over {
-            set.called.extend(keys);
-            self.changed.notify_one();
+        if set.is_over || keys.is_empty() {
+            return;
         }
+        match set.called.is_empty() {
+            true => set.called = keys,
+            false => set.called.append(&mut keys),
+        }
+        self.changed.notify_one();
     }
 
     /// Puts off a key that was due, until the next [`resume`](Self::resume).
@@ -114,7 +120,8 @@ impl Alarms {
     /// The first keys that are called or whose moments have come. These have no alarm any more.
     pub(in crate::keyspace) fn take_due(&self, now_ms: u64) -> Vec<DatabaseKey> {
         let mut set = self.set.lock();
-        let called = set.called.len().min(RUNG_AT_ONCE_MAX);
+        // However many are called, others are renewed in time.
+        let called = set.called.len().min(RUNG_AT_ONCE_MAX / 2);
         let mut due: Vec<DatabaseKey> = set.called.drain(..called).collect();
         while due.len() < RUNG_AT_ONCE_MAX
             && set.in_order.first().is_some_and(|(moment_ms, _)| *moment_ms <= now_ms)

@@ -98,8 +98,11 @@ impl Lifeline {
 
     fn cut(&self, cut: Cut, is_over: bool) -> HashMap<DatabaseKey, u64> {
         let mut state = self.state.lock();
+        if state.is_over {
+            return HashMap::new();
+        }
         state.strand += 1;
-        state.is_over |= is_over;
+        state.is_over = is_over;
         state.last_cut = Some(cut);
         let keys = take(&mut state.keys);
         self.show(&state, 0);
@@ -138,5 +141,7 @@ mod tests {
         lifeline.cut(cut, true);
         let late = lifeline.tie(0, b"c", 5);
         assert_eq!((lifeline.count(), lifeline.cut_of(late)), (0, Some(cut)));
+        assert!(lifeline.cut(Cut { at_ms: 9, silent_ms: 0 }, true).is_empty());
+        assert_eq!(lifeline.cut_of(third), Some(cut), "it was cut before");
     }
 }
