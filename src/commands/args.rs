@@ -7,7 +7,7 @@ use crate::resp::Request;
 use crate::resp::number::parse_integer;
 
 use super::error::Error;
-use super::facts::{Result, Timeout};
+use super::facts::{Patience, Result, Timeout};
 
 /// A 64-bit integer.
 ///
@@ -88,8 +88,8 @@ pub(crate) fn key_count(request: Request<'_>, position: usize) -> Result<usize> 
 /// # Errors
 ///
 /// None: it has the form of the check of a blocking command.
-pub(crate) fn last(request: Request<'_>) -> Result<Timeout<'_>> {
-    Ok(Timeout::Seconds(request.at(request.len() - 1)))
+pub(crate) fn last(request: Request<'_>) -> Result<Patience<'_>> {
+    Ok(Timeout::Seconds(request.at(request.len() - 1)).into())
 }
 
 /// Parses the number of a database, from 0 to `databases` - 1.

@@ -15,7 +15,7 @@ use crate::clients::Waiting;
 use crate::commands::Command;
 use crate::commands::error::Error;
 use crate::commands::execution::blocking::deadline;
-use crate::commands::facts::{Applicant, Blocking, Concern, Result, Run, Scope, Timeout};
+use crate::commands::facts::{Blocking, Concern, Patience, Result, Run, Scope, Timeout};
 use crate::commands::locks::watching::describe_in_store;
 use crate::engine::memory::take_turn;
 use crate::engine::scratch::{Ran, Work, run_on_rows};
@@ -378,20 +378,17 @@ impl StoreRequest<'_, '_> {
         if self.pending.listening.is_some() {
             return Ok(());
         }
-        if !matches!((blocking.check)(self.request)?, Timeout::None) {
+        let Patience { timeout, comes_again } = (blocking.check)(self.request)?;
+        if !matches!(timeout, Timeout::None) {
             let (keys, takes) = (self.waits_for(session, blocking), !blocking.waiting.is_shared);
-            let known = self.known(session, blocking)?;
+            let client = || Arc::clone(&session.client);
+            // By what the client is known, for another attempt that takes over its place.
+            let known = blocking.waiting.token.map(|token| self.request.at(token).into());
+            let known = known.map(|token| Known { token, comes_again, client: client() });
             self.pending.listening = Some(self.remote.listen(keys, blocking.kind, takes, known));
         }
-        self.pending.until = deadline(blocking, self.request)?;
+        self.pending.until = deadline(timeout)?;
         Ok(())
-    }
-
-    /// By what the client is known while it waits, for another attempt that takes over its place.
-    fn known(&self, session: &Session, blocking: &Blocking) -> Result<Option<Known>> {
-        let Some(applicant) = blocking.waiting.applicant else { return Ok(None) };
-        let Applicant { token, comes_again } = applicant(self.request)?;
-        Ok(Some(Known { token: token.into(), comes_again, client: Arc::clone(&session.client) }))
     }
 
     /// Runs the request on the rows as they can be guessed, or as they were when it drew fencing numbers for

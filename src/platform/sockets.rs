@@ -105,20 +105,23 @@ pub(crate) fn keep_alive(socket: SockRef<'_>, interval: Option<Duration>) -> io:
 }
 
 /// Has the system end a TCP connection whose peer gives no sign of life for two thirds of a lease. It is
-/// probed from the first third on. The system counts whole seconds, so a lease should have three at least.
-/// A peer on the same machine needs none of it.
+/// probed from the first third on, or after the `usual` interval if that is shorter. The system counts whole
+/// seconds, so a lease should have three at least. A peer on the same machine needs none of it.
 ///
 /// # Errors
 ///
 /// If the socket is no TCP socket.
-pub(crate) fn bound_silence(socket: SockRef<'_>, lease: Duration) -> io::Result<()> {
-    let third = Duration::from_secs((lease.as_secs() / 3).max(1));
+pub(crate) fn bound_silence(socket: SockRef<'_>, lease: Duration, usual: Option<Duration>) -> io::Result<()> {
+    /// More than this the system refuses.
+    const INTERVAL_S_MAX: u64 = 32_767;
+    let most_s = usual.map_or(INTERVAL_S_MAX, |usual| usual.as_secs().clamp(1, INTERVAL_S_MAX));
+    let interval = Duration::from_secs((lease.as_secs() / 3).clamp(1, most_s));
     let every = Duration::from_secs(1);
     // The time ends the connection, and not a number of probes.
-    let probes = 2 + third.as_secs().min(100) as u32;
-    let keepalive = TcpKeepalive::new().with_time(third).with_interval(every).with_retries(probes);
+    let probes = 2 + interval.as_secs().min(100) as u32;
+    let keepalive = TcpKeepalive::new().with_time(interval).with_interval(every).with_retries(probes);
     socket.set_tcp_keepalive(&keepalive)?;
-    set_patience(socket, Some(2 * third))
+    set_patience(socket, Some(2 * interval))
 }
 
 /// Sets for how long the system waits for an acknowledgement; `None` for its usual time.
@@ -188,6 +191,28 @@ mod tests {
         assert!(!has_hung_up(&server));
         client.shutdown(Shutdown::Write).unwrap();
         assert!(has_hung_up(&server));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_peer_is_probed_after_a_third_of_a_lease_and_never_later_than_usual() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (minutes, year) = (Duration::from_secs(300), Duration::from_secs(31_536_000));
+        for (lease_ms, usual, interval_s) in [
+            (100, Some(minutes), 1),
+            (30_999, Some(minutes), 10),
+            (30_000, None, 10),
+            (10_000_000, Some(minutes), 300),
+            (u64::MAX, None, 32_767),
+            (u64::MAX, Some(year), 32_767),
+        ] {
+            let socket = || SockRef::from(&stream);
+            bound_silence(socket(), Duration::from_millis(lease_ms), usual).unwrap();
+            let interval = Duration::from_secs(interval_s);
+            assert_eq!(socket().tcp_keepalive_time().unwrap(), interval);
+            assert_eq!(socket().tcp_user_timeout().unwrap(), Some(2 * interval));
+        }
     }
 
     #[cfg(target_os = "linux")]

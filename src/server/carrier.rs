@@ -94,10 +94,10 @@ impl<Stream: Wire> Carrier<Stream> {
     #[cold]
     pub(super) fn bound_silence(&self, lease_ms: u64, instance: &Instance) {
         let Some(socket) = self.socket() else { return };
-        let socket = || SockRef::from(&socket);
+        let (socket, usual) = (|| SockRef::from(&socket), instance.keepalive());
         let _ = match lease_ms {
-            0 => set_patience(socket(), None).and_then(|()| keep_alive(socket(), instance.keepalive())),
-            _ => bound_silence(socket(), Duration::from_millis(lease_ms)),
+            0 => set_patience(socket(), None).and_then(|()| keep_alive(socket(), usual)),
+            _ => bound_silence(socket(), Duration::from_millis(lease_ms), usual),
         };
     }
 

@@ -63,11 +63,11 @@ pub(super) struct Runner<Stream> {
 
 impl<Stream> Runner<Stream> {
     /// Lets go of the locks that are bound to the connection, which has ended. Does nothing the second time.
+    /// Another client may be about to grant it its first one, for which it no longer waits: that is let go
+    /// of, too.
     fn let_go(&self, silent_ms: u64) {
         let Conversation { instance, session, .. } = &self.conversation;
-        if let Some(lifeline) = session.client.known_lifeline() {
-            instance.keyspace.cut(lifeline, silent_ms, true);
-        }
+        instance.keyspace.cut(session.client.lifeline(), silent_ms, true);
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use support::client::{Client, Reply, request};
 use support::folder::Folder;
@@ -89,6 +89,13 @@ fn grace_is_left_when_the_connection_ends() {
     drop(holder);
     wait_until("the grace has begun", || (1..=90_000).contains(&other.line("PTTL l").integer()));
     other.line("DEL l").is(1);
+    // That MAX has limited the lease is no promise of another client.
+    let mut holder = server.client();
+    take(&mut holder, "600000 BOUND GRACE 0 MAX 500000");
+    let end = other.line("PEXPIRETIME l").integer();
+    other.line(&format!("PEXPIREAT l {end}")).is(1);
+    drop(holder);
+    wait_until_free(&mut other);
     // More than the lease.
     let mut holder = server.client();
     take(&mut holder, "60000 BOUND GRACE 900000 MAX 800000");
@@ -208,18 +215,19 @@ fn an_attempt_that_waits_is_bound_when_it_is_granted_and_one_that_leaves_at_that
 fn within_transactions_and_scripts_it_is_bound_to_the_caller() {
     let server = Server::start();
     let (mut holder, mut observer) = (server.client(), server.client());
-    let script = "return redis.call('LOCK', 'ACQUIRE', KEYS[1], 'a', 'PX', 1500, 'BOUND', 'GRACE', 0)";
-    holder.cmd(["EVAL", script, "1", "k"]).integer();
+    let script = "for _, key in ipairs(KEYS) do \
+                  redis.call('LOCK', 'ACQUIRE', key, 'a', 'PX', 1500, 'BOUND', 'GRACE', 0) end return 1";
+    holder.cmd(["EVAL", script, "2", "j", "k"]).is(1);
     holder.line("MULTI").is_ok();
     holder.line("LOCK ACQUIRE l a PX 60000").is_simple("QUEUED");
     holder.line("LOCK EXTEND l a PX 1500 BOUND GRACE 0").is_simple("QUEUED");
     holder.line("EXEC").ignored();
     sleep(Duration::from_millis(700));
-    for key in ["k", "l"] {
+    for key in ["j", "k", "l"] {
         assert!(observer.line(&format!("PTTL {key}")).integer() > 850, "{key} is renewed");
     }
     drop(holder);
-    wait_until("both are free", || observer.line("EXISTS k l").integer() == 0);
+    wait_until("all are free", || observer.line("EXISTS j k l").integer() == 0);
 }
 
 #[test]
@@ -421,10 +429,34 @@ fn wrong_options_are_refused() {
     }
     client.line("LOCK EXTEND l a PX 300 NOTIFY").is_error("ERR syntax error");
     client.line("EXISTS l").is(0);
-    // Spans that no clock can show limit nothing.
+    client.line("LOCK ACQUIRE l a PX 300 bound max 60000 grace 0").integer();
+}
+
+#[test]
+fn spans_that_no_clock_can_show_limit_nothing() {
+    let folder = Folder::new("bound_spans");
+    let place = folder.file("");
+    let options = [&["--dir", &place], ALWAYS].concat();
+    let server = Server::start_with(&options);
+    let (mut holder, mut other) = (server.client(), server.client());
     let largest = i64::MAX;
-    client.line(&format!("LOCK ACQUIRE l a PX 300 BOUND GRACE {largest} MAX {largest}")).integer();
-    client.line("LOCK EXTEND l a PX 300 bound max 60000 grace 0").integer();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let longest = largest - now.as_millis() as i64 - 60_000;
+    holder.line(&format!("LOCK ACQUIRE l a PX 300 BOUND GRACE {largest} MAX {largest}")).integer();
+    holder.line(&format!("LOCK ACQUIRE m a PX {longest} BOUND GRACE {longest}")).integer();
+    holder.line(&format!("LOCK ACQUIRE n a PX {longest} BOUND GRACE 0 MAX {largest}")).integer();
+    other.line("PERSIST n").is(1);
+    other.line("PEXPIRETIME n").is(largest);
+    drop(holder);
+    for key in ["l", "n"] {
+        wait_until(key, || other.line(&format!("PEXPIRETIME {key}")).integer() == largest);
+    }
+    drop((other, server));
+    let server = Server::start_with(&options);
+    let mut other = server.client();
+    for key in ["l", "m", "n"] {
+        assert!(other.line(&format!("PEXPIRETIME {key}")).integer() > largest - 120_000, "{key}");
+    }
 }
 
 marked!(needs_tools: a_client_that_vanished_has_lost_its_lock_after_a_lease);

@@ -7,7 +7,7 @@ use crate::acl::User;
 use crate::clients::{Client, Waiting};
 use crate::commands::error::Error;
 use crate::commands::facts::lookup::{Registered, find, resolve};
-use crate::commands::facts::{Applicant, Blocking, Command, Result, Taken, Timeout};
+use crate::commands::facts::{Blocking, Command, Patience, Result, Taken, Timeout};
 use crate::instance::Instance;
 use crate::keyspace::{Attempt, Attempted, Claimed, Transaction};
 use crate::long_double::LongDouble;
@@ -32,9 +32,9 @@ pub(in crate::commands) fn take_or_wait(
     request: Request<'_>,
     reply: Reply<'_>,
 ) -> Result {
-    let timeout = (blocking.check)(request)?;
+    let Patience { timeout, comes_again } = (blocking.check)(request)?;
     let waits = !matches!(timeout, Timeout::None);
-    let timeout = patience(timeout)?;
+    let timeout = duration(timeout)?;
     let resumed = session.resumed.take();
     if resumed.is_some()
         && let Some(how) = session.client.look_again()
@@ -85,7 +85,8 @@ pub(in crate::commands) fn take_or_wait(
     let (keys, targets) = (named.clone().take(blocking.keys), named.skip(blocking.keys));
     let ticket = match &resumed {
         Some(resumed) => Some(resumed.waiter.ticket()),
-        None => place_of_before(command, blocking, tx, request)?,
+        None if comes_again => place_of_before(command, blocking, tx, request),
+        None => None,
     };
     let show_wait = || match resumed {
         // Another client may have ended its wait while it looked.
@@ -107,17 +108,15 @@ pub(in crate::commands) fn take_or_wait(
     Ok((blocking.waiting.timed_out)(reply))
 }
 
-/// The place of an earlier attempt with the same token, if this one takes it over.
+/// The place of an earlier attempt with the same token, which this one takes over.
 fn place_of_before(
     command: &Command,
     blocking: &Blocking,
     tx: &Transaction<'_>,
     request: Request<'_>,
-) -> Result<Option<Ticket>> {
-    let Some(applicant) = blocking.waiting.applicant else { return Ok(None) };
-    let Applicant { token, comes_again } = applicant(request)?;
-    let key = command.keys_of(request).map(|(key, _)| key).next().filter(|_| comes_again);
-    Ok(key.and_then(|key| tx.take_place(key, token)))
+) -> Option<Ticket> {
+    let (key, _) = command.keys_of(request).next()?;
+    tx.take_place(key, request.at(blocking.waiting.token?))
 }
 
 /// Whether a request names so many keys that it locks one after the other. It is a request of keys and a
@@ -159,10 +158,9 @@ fn take_one_by_one<'r>(
 ///
 /// # Errors
 ///
-/// If the request is wrong.
-pub(crate) fn deadline(blocking: &Blocking, request: Request<'_>) -> Result<Option<Instant>> {
-    let timeout = patience((blocking.check)(request)?)?;
-    Ok(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+/// If the timeout is wrong.
+pub(crate) fn deadline(timeout: Timeout<'_>) -> Result<Option<Instant>> {
+    Ok(duration(timeout)?.and_then(|timeout| Instant::now().checked_add(timeout)))
 }
 
 /// A blocking command that tries again whenever its key has changed.
@@ -206,8 +204,7 @@ impl Attempt for Retry {
     }
 
     fn token(&self) -> Option<&[u8]> {
-        let applicant = self.blocking.waiting.applicant?;
-        Some(applicant(self.request.request()?).ok()?.token)
+        Some(self.request.request()?.at(self.blocking.waiting.token?))
     }
 
     fn reply_in_vain(&self, out: &mut Vec<u8>) {
@@ -265,7 +262,7 @@ impl Attempt for Retry {
 }
 
 /// For how long the client waits; `None` is for ever.
-fn patience(timeout: Timeout<'_>) -> Result<Option<Duration>> {
+fn duration(timeout: Timeout<'_>) -> Result<Option<Duration>> {
     match timeout {
         Timeout::Seconds(text) => seconds(text),
         Timeout::Milliseconds(0) | Timeout::None => Ok(None),

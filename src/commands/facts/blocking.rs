@@ -11,8 +11,8 @@ pub struct Blocking {
     /// The kind of the values that it waits for; [`ABSENT_KIND`](crate::values::ABSENT_KIND) if it waits
     /// until the key is absent.
     pub kind: u8,
-    /// Checks a request, and returns its timeout.
-    pub check: fn(Request<'_>) -> Result<Timeout<'_>>,
+    /// Checks a request, and returns how its client waits.
+    pub check: fn(Request<'_>) -> Result<Patience<'_>>,
     /// For how many of its keys it waits, the first ones. The others are held when it is served.
     pub keys: usize,
     /// Takes something from the keys of the request, or from some of them alone.
@@ -34,8 +34,9 @@ pub struct WaitingRules {
     pub ends_without_value: bool,
     /// Replies that the client has waited in vain.
     pub timed_out: fn(Reply<'_>) -> Sent,
-    /// By what a client is known that waits, if another attempt may take over its place.
-    pub applicant: Option<fn(Request<'_>) -> Result<Applicant<'_>>>,
+    /// The place of the argument by which a client is known that waits, if another attempt may take over its
+    /// place in line.
+    pub token: Option<usize>,
     /// In how many milliseconds the client may find something though no key changes, if it may.
     pub again: Option<fn(&mut Transaction<'_>, Request<'_>) -> Option<u64>>,
 }
@@ -47,18 +48,24 @@ impl WaitingRules {
         is_shared: false,
         ends_without_value: false,
         timed_out: |reply| reply.nil_array(),
-        applicant: None,
+        token: None,
         again: None,
     };
 }
 
-/// By what a client is known that waits.
+/// How a client waits that finds nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Applicant<'r> {
-    /// The token of the attempt.
-    pub token: &'r [u8],
+pub struct Patience<'r> {
+    /// For how long.
+    pub timeout: Timeout<'r>,
     /// Whether it takes over the place of an attempt with the same token.
     pub comes_again: bool,
+}
+
+impl<'r> From<Timeout<'r>> for Patience<'r> {
+    fn from(timeout: Timeout<'r>) -> Patience<'r> {
+        Patience { timeout, comes_again: false }
+    }
 }
 
 /// For how long a client is ready to wait.

@@ -23,7 +23,7 @@ pub(crate) mod lookup;
 
 pub(crate) use crate::acl::Categories;
 pub use argument::{Argument, ArgumentKind};
-pub(crate) use blocking::{Applicant, Blocking, Only, Taken, Timeout, WaitingRules, looks_at};
+pub(crate) use blocking::{Blocking, Only, Patience, Taken, Timeout, WaitingRules, looks_at};
 pub(crate) use command::{Arity, Deprecated, Derive, Derived, Prepares, Scope, Secrets};
 pub use command::{Command, Group, Run};
 pub(crate) use concern::{AllKeys, Channels, Code, Concern};

@@ -9,7 +9,7 @@ use crate::commands::args::last;
 use crate::commands::costs;
 use crate::commands::facts::{
     Argument, ArgumentKind, Blocking, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Only,
-    Result, Run, Taken, Timeout, WaitingRules, looks_at,
+    Patience, Result, Run, Taken, Timeout, WaitingRules, looks_at,
 };
 use crate::types::lists::ListEnd;
 
@@ -110,9 +110,9 @@ const BLMOVE: Command = Command {
     ..LIST
 };
 
-fn check_blmove(request: Request<'_>) -> Result<Timeout<'_>> {
+fn check_blmove(request: Request<'_>) -> Result<Patience<'_>> {
     MoveEnds::parse(request)?;
-    Ok(Timeout::Seconds(request.at(5)))
+    Ok(Timeout::Seconds(request.at(5)).into())
 }
 
 fn blmove<'r>(
@@ -191,7 +191,7 @@ const BLMPOP: Command = Command {
     run: Run::Block(&Blocking {
         kind: LIST_KIND,
         keys: usize::MAX,
-        check: |request| KeysToPop::parse(request, 2).map(|_| Timeout::Seconds(request.at(1))),
+        check: |request| KeysToPop::parse(request, 2).map(|_| Timeout::Seconds(request.at(1)).into()),
         take: blmpop,
         nothing: |reply| reply.nil_array(),
         waiting: WaitingRules::PLAIN,

@@ -95,7 +95,7 @@ const BLMOVEM: Command = Command {
     run: Run::Block(&Blocking {
         kind: LIST_KIND,
         keys: 1,
-        check: |request| Moving::parse(request, 6).map(|_| Timeout::Seconds(request.at(5))),
+        check: |request| Moving::parse(request, 6).map(|_| Timeout::Seconds(request.at(5)).into()),
         take: blmovem,
         nothing: |reply| reply.nil_array(),
         // A client that waits for many elements does not stop one behind it that waits for few.

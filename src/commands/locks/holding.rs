@@ -15,7 +15,7 @@ use crate::commands::args::{self, Options, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Applicant, Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, LockUse, Only,
+    Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, LockUse, Only, Patience,
     Prepares, Result, Run, Taken, Timeout, WaitingRules,
 };
 use crate::commands::strings::basics::{Condition, tell_of_write};
@@ -87,20 +87,23 @@ const LOCK_ACQUIRE: Command = Command {
     run: Run::Block(&Blocking {
         kind: ABSENT_KIND,
         keys: 1,
-        check: |request| Ok(Acquiring::parse(request)?.wait),
+        check: |request| {
+            let Acquiring { wait: timeout, is_again: comes_again, .. } = Acquiring::parse(request)?;
+            Ok(Patience { timeout, comes_again })
+        },
         take: acquire,
         nothing: |reply| reply.nil(),
         waiting: WaitingRules {
             timed_out: |reply| reply.nil(),
-            applicant: Some(|request| {
-                let Acquiring { token, is_again: comes_again, .. } = Acquiring::parse(request)?;
-                Ok(Applicant { token, comes_again })
-            }),
+            token: Some(TOKEN_AT),
             ..WaitingRules::PLAIN
         },
     }),
     ..STRING
 };
+
+/// The place of the token among the arguments of all but BREAK.
+const TOKEN_AT: usize = 3;
 
 /// The arguments of LOCK ACQUIRE and LOCK EXTEND without options.
 const WITHOUT_OPTIONS: usize = 6;
@@ -191,7 +194,7 @@ fn token_and_lifetime(request: Request<'_>) -> Result<(&[u8], &[u8])> {
 }
 
 fn token(request: Request<'_>) -> Result<&[u8]> {
-    match request.at(3) {
+    match request.at(TOKEN_AT) {
         token if token.len() <= TOKEN_BYTES_MAX => Ok(token),
         _ => Err(Error::fixed("ERR token is too long: it may have 1024 bytes at most")),
     }

@@ -109,7 +109,9 @@ const BZMPOP: Command = Command {
     run: Run::Block(&Blocking {
         kind: SORTED_SET_KIND,
         keys: usize::MAX,
-        check: |request| PoppingFromSeveral::parse(request, 2).map(|_| Timeout::Seconds(request.at(1))),
+        check: |request| {
+            PoppingFromSeveral::parse(request, 2).map(|_| Timeout::Seconds(request.at(1)).into())
+        },
         take: bzmpop,
         nothing: |reply| reply.nil_array(),
         waiting: WaitingRules::PLAIN,

@@ -53,7 +53,7 @@ const XREAD: Command = Command {
     run: Run::Block(&Blocking {
         kind: STREAM_KIND,
         keys: usize::MAX,
-        check: |request| Reading::parse(request, false).map(|reading| reading.timeout),
+        check: |request| Reading::parse(request, false).map(|reading| reading.timeout.into()),
         take: |tx, request, only, reply| read(tx, request, false, only, reply),
         nothing: |reply| reply.nil_array(),
         waiting: WaitingRules { waits_with: Some(from_now), is_shared: true, ..WaitingRules::PLAIN },
@@ -92,7 +92,7 @@ const XREADGROUP: Command = Command {
     run: Run::Block(&Blocking {
         kind: STREAM_KIND,
         keys: usize::MAX,
-        check: |request| Reading::parse(request, true).map(|reading| reading.timeout),
+        check: |request| Reading::parse(request, true).map(|reading| reading.timeout.into()),
         take: |tx, request, only, reply| read(tx, request, true, only, reply),
         nothing: |reply| reply.nil_array(),
         waiting: WaitingRules {

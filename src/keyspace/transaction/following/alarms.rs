@@ -69,7 +69,7 @@ impl Alarms {
         // A client may have very many locks.
         let mut keys: VecDeque<DatabaseKey> = keys.collect();
         let mut set = self.set.lock();
-        if set.is_over || keys.is_empty() {
+        if set.is_over {
             return;
         }
         match set.called.is_empty() {

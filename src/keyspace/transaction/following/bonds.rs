@@ -12,6 +12,9 @@ use crate::keyspace::transaction::following::lifelines::{Cut, Lifeline};
 /// A lease is renewed when this part of it has passed. So two renewals may fail before it ends.
 const RENEWALS: u64 = 3;
 
+/// So many moments within a lease are those at which locks with this lease are renewed.
+const SHARED_MOMENTS: u64 = 32;
+
 /// How a lock is bound to a connection. Spans are in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BondTerms {
@@ -42,6 +45,14 @@ pub(super) struct Bond {
 /// In place of the moment of an expiry: there is none.
 pub(super) const NEVER: u64 = u64::MAX;
 
+/// The last moment that clients and files can be given, as an integer with a sign.
+const MOMENT_MS_MAX: u64 = i64::MAX as u64;
+
+/// The moment that comes so long after another one.
+pub(super) fn moment_after(from_ms: u64, span_ms: u64) -> u64 {
+    from_ms.saturating_add(span_ms).min(MOMENT_MS_MAX)
+}
+
 /// What clients may see of a bond.
 #[derive(Clone, Copy, Debug)]
 pub struct BondShown {
@@ -57,12 +68,11 @@ impl Bond {
         terms: BondTerms,
         lifeline: Arc<Lifeline>,
         (database, key): (usize, &[u8]),
-        expires_at_ms: Option<u64>,
+        own_expiry_ms: u64,
         now_ms: u64,
     ) -> Bond {
         let BondTerms { lease_ms, grace_ms, .. } = terms;
         let strand = lifeline.tie(database, key, lease_ms);
-        let own_expiry_ms = expires_at_ms.unwrap_or(NEVER);
         let (others_expiry_ms, renew_at_ms) = (0, 0);
         let mut bond =
             Bond { lifeline, strand, lease_ms, grace_ms, own_expiry_ms, others_expiry_ms, renew_at_ms };
@@ -87,17 +97,20 @@ impl Bond {
         }
     }
 
-    /// Sets the moment of the next renewal.
+    /// Sets the moment of the next renewal. Locks with the same lease are renewed at the same moments, some
+    /// sooner than they must be: the thread wakes up once for many of them.
     pub(super) fn postpone(&mut self, now_ms: u64) {
-        self.renew_at_ms = now_ms + (self.lease_ms / RENEWALS).max(1);
+        let renew_at_ms = moment_after(now_ms, (self.lease_ms / RENEWALS).max(1));
+        let sooner_ms = renew_at_ms % (self.lease_ms / SHARED_MOMENTS).max(1);
+        self.renew_at_ms = renew_at_ms - sooner_ms;
     }
 
     /// The expiry of a lock whose connection has ended.
     pub(super) fn last_expiry_ms(&self, cut: Cut, expires_at_ms: u64) -> u64 {
         let last_sign_ms = cut.at_ms.saturating_sub(cut.silent_ms);
         let own_ms = match self.grace_ms {
-            Some(grace_ms) => last_sign_ms.saturating_add(grace_ms),
-            None => expires_at_ms.min(last_sign_ms.saturating_add(self.lease_ms)),
+            Some(grace_ms) => moment_after(last_sign_ms, grace_ms),
+            None => expires_at_ms.min(moment_after(last_sign_ms, self.lease_ms)),
         };
         own_ms.max(self.others_expiry_ms)
     }
@@ -131,5 +144,18 @@ mod tests {
         assert_eq!(bond(Some(500), 0).last_expiry_ms(cut(200), 1300), 1500);
         assert_eq!(bond(Some(0), 1700).last_expiry_ms(cut(0), 1700), 1700, "another client has extended it");
         assert_eq!(bond(Some(0), NEVER).last_expiry_ms(cut(0), NEVER), NEVER);
+        assert_eq!(bond(Some(i64::MAX as u64), 0).last_expiry_ms(cut(0), 1300), MOMENT_MS_MAX);
+    }
+
+    #[test]
+    fn locks_are_renewed_together_when_about_a_third_of_the_lease_has_passed() {
+        let mut moments = std::collections::BTreeSet::new();
+        for now_ms in 1000..1300 {
+            let mut bond = bond(None, 0);
+            bond.postpone(now_ms);
+            assert!((now_ms + 90..=now_ms + 100).contains(&bond.renew_at_ms), "{bond:?}");
+            moments.insert(bond.renew_at_ms);
+        }
+        assert!(moments.len() <= 34, "{moments:?}");
     }
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 use crate::keyspace::transaction::following::Replacement;
-use crate::keyspace::transaction::following::bonds::{Bond, BondTerms};
+use crate::keyspace::transaction::following::bonds::{Bond, BondTerms, NEVER, moment_after};
 use crate::keyspace::transaction::following::interest::Interest;
 use crate::keyspace::transaction::following::lifelines::Lifeline;
 use crate::keyspace::transaction::following::losses::DatabaseKey;
@@ -85,10 +85,11 @@ impl Guard {
     /// Binds the lock to a connection, and to no other any more.
     fn bind(&mut self, terms: BondTerms, lifeline: Arc<Lifeline>, expires_at_ms: Option<u64>, now_ms: u64) {
         self.unbind();
-        let end_ms = terms.max_ms.map(|max_ms| now_ms.saturating_add(max_ms));
+        let end_ms = terms.max_ms.map(|max_ms| moment_after(now_ms, max_ms));
         self.end_ms_max = [self.end_ms_max, end_ms].into_iter().flatten().min();
         let place = (self.database, &*self.key);
-        self.bond = Some(Bond::new(terms, lifeline, place, expires_at_ms, now_ms));
+        let own_expiry_ms = self.limited(expires_at_ms.unwrap_or(NEVER));
+        self.bond = Some(Bond::new(terms, lifeline, place, own_expiry_ms, now_ms));
     }
 
     /// The news that the lock is lost, if its holder wants to know.

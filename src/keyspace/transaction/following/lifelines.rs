@@ -117,7 +117,9 @@ impl Keyspace {
     pub fn cut(&self, lifeline: &Lifeline, silent_ms: u64, is_over: bool) {
         let cut = Cut { at_ms: self.clock.now_ms(), silent_ms };
         let keys = lifeline.cut(cut, is_over);
-        self.followers.alarms.call(keys.into_keys());
+        if !keys.is_empty() {
+            self.followers.alarms.call(keys.into_keys());
+        }
     }
 }
 

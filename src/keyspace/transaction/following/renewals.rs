@@ -12,7 +12,7 @@
 use std::ops::DerefMut;
 use std::time::Duration;
 
-use crate::keyspace::transaction::following::bonds::{BondShown, NEVER};
+use crate::keyspace::transaction::following::bonds::{BondShown, NEVER, moment_after};
 use crate::keyspace::transaction::following::changes::Extent;
 use crate::keyspace::transaction::following::guards::Guard;
 use crate::keyspace::transaction::following::losses::DatabaseKey;
@@ -20,7 +20,7 @@ use crate::keyspace::transaction::following::news::{Effect, KeptLock};
 use crate::keyspace::transaction::{Everything, Transaction};
 
 impl Guard {
-    fn limited(&self, expires_at_ms: u64) -> u64 {
+    pub(super) fn limited(&self, expires_at_ms: u64) -> u64 {
         self.end_ms_max.map_or(expires_at_ms, |end_ms| end_ms.min(expires_at_ms))
     }
 
@@ -44,7 +44,7 @@ impl Guard {
         let end_ms_max = self.end_ms_max.unwrap_or(NEVER);
         let bond = self.bond.as_mut().filter(|bond| bond.renew_at_ms <= now_ms)?;
         bond.postpone(now_ms);
-        let after_ms = now_ms.saturating_add(bond.lease_ms).min(end_ms_max);
+        let after_ms = moment_after(now_ms, bond.lease_ms).min(end_ms_max);
         if after_ms <= before_ms {
             return None;
         }
@@ -56,7 +56,7 @@ impl Guard {
     /// is left as after a renewal. What others have set is a moment, and stays if it is later.
     fn turned(&mut self, before_ms: u64, now_ms: u64) -> Option<u64> {
         let is_own = self.bond.as_ref().filter(|bond| bond.cut().is_none())?.own_expiry_ms == before_ms;
-        let after_ms = self.limited(now_ms.saturating_add(self.bond.as_ref()?.lease_ms));
+        let after_ms = self.limited(moment_after(now_ms, self.bond.as_ref()?.lease_ms));
         let bond = self.bond.as_mut()?;
         bond.postpone(now_ms);
         if !is_own && after_ms <= before_ms {
