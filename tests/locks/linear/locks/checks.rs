@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use super::recording::LONG_MS;
 use super::told::{Answer, Expiry, Request, Told};
 use crate::linear::checker;
-use crate::linear::register::{Moment, Operation, Token};
+use crate::linear::register::{self, Moment, Operation, Token};
 
 /// What a history breaks.
 #[derive(Clone, Debug)]
@@ -242,6 +242,8 @@ fn operations(history: &[Told], tenures: &[Tenure], promises: Promises) -> Vec<O
             _ => None,
         })
         .collect();
+    let bound = history.iter().filter(|told| told.is_bound).filter_map(Told::token);
+    let bound: HashSet<Token> = bound.collect();
     let translate = |told: &Told| {
         match told.request {
             // That of another library has a number only after it was extended.
@@ -251,6 +253,12 @@ fn operations(history: &[Told], tenures: &[Tenure], promises: Promises) -> Vec<O
             _ => {}
         }
         let mut operation = told.operation(promises.expiry);
+        // It brings no end nearer, and the end of the connection is told.
+        if let Request::Extend { token, .. } = told.request
+            && bound.contains(&token)
+        {
+            operation.request = register::Request::Holds(token);
+        }
         if let Request::Acquire { token, .. } = told.request
             && let Some(tenure) = of_token.get(&token)
             && tenure.drawn.0.nanos <= tenure.drawn.1

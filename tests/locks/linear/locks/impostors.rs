@@ -42,9 +42,13 @@ pub(super) enum Fault {
     OutlivesExpiry,
     /// Locks are free some time before they expire.
     GoneTooSoon,
+    /// A lock that is bound to a connection expires though that lives.
+    ExpiresThoughBound,
+    /// A lock that is bound to a connection is freed before that ends, by the end of another one.
+    EndsWithAnother,
 }
 
-pub(super) const FAULTS: [Fault; 16] = [
+pub(super) const FAULTS: [Fault; 18] = [
     Fault::RepeatsNumber,
     Fault::NumbersOfEachKey,
     Fault::NumbersInBlocks,
@@ -61,6 +65,8 @@ pub(super) const FAULTS: [Fault; 16] = [
     Fault::FenceOfAnother,
     Fault::OutlivesExpiry,
     Fault::GoneTooSoon,
+    Fault::ExpiresThoughBound,
+    Fault::EndsWithAnother,
 ];
 
 /// How long one step of one client takes.
@@ -146,12 +152,12 @@ impl Play {
             }
             self.end_waits();
             let are_idle = self.clients.iter().all(|client| matches!(client, Client::Idle));
-            if are_idle && self.history.len() == self.operations {
+            if are_idle && self.history.len() >= self.operations {
                 break;
             }
             let number = random.usize(..self.clients.len());
             self.clients[number] = match self.clients[number] {
-                Client::Idle if self.history.len() == self.operations => Client::Idle,
+                Client::Idle if self.history.len() >= self.operations => Client::Idle,
                 Client::Idle => self.ask(number, &mut random),
                 Client::Sent(at) => self.begin(at),
                 Client::Half(at, found) => {
@@ -176,13 +182,17 @@ impl Play {
         let mut request = match self.held[client][key].filter(|_| random.u32(..20) > 0) {
             Some(own) => draw_for_holder(random, own, token, LIFETIME_MS_MAX),
             None => {
-                self.held[client][key] = None;
+                if self.held[client][key].take().is_some() {
+                    // What is bound expires only then.
+                    self.unbind(client);
+                }
                 draw(random, token, self.server.locks[key].holder.map(|holder| holder.token), LIFETIME_MS_MAX)
             }
         };
         if let Request::Acquire { wait_ms: Some(wait_ms), .. } = &mut request {
             *wait_ms = (*wait_ms).min(WAIT_MS_MAX);
         }
+        let is_bound = self.crashes && matches!(request, Request::Acquire { .. }) && random.u32(..3) == 0;
         self.history.push(Told {
             connection: client,
             client: 0,
@@ -195,6 +205,7 @@ impl Play {
             stood_ns: None,
             left_ns: None,
             is_wrapped: false,
+            is_bound,
         });
         Client::Sent(self.history.len() - 1)
     }
@@ -251,8 +262,23 @@ impl Play {
         }
     }
 
+    /// Ends the connection of a client. What is bound to it is freed.
+    fn unbind(&mut self, client: usize) {
+        let ends_another = self.server.fault == Some(Fault::EndsWithAnother);
+        for (key, lock) in self.server.locks.iter_mut().enumerate() {
+            let Some(Holder { token, bound_to: Some(bound_to), .. }) = lock.holder else { continue };
+            if bound_to == client {
+                self.history.push(Told::unbound(client, key, token, [self.server.now; 2]));
+            }
+            if bound_to == client || ends_another {
+                lock.holder = None;
+            }
+        }
+    }
+
     /// A client ends its connection while it waits.
     fn leave(&mut self, at: usize) -> Client {
+        self.unbind(self.history[at].connection);
         let told = &mut self.history[at];
         (told.left_ns, told.ended) = (Some(self.server.now.nanos), Some(self.server.now));
         if self.server.fault != Some(Fault::GrantsToTheGone) {
@@ -266,6 +292,8 @@ impl Play {
         told.ended = Some(self.server.now);
         if is_lost {
             told.left_ns = Some(self.server.now.nanos);
+            let connection = told.connection;
+            self.unbind(connection);
             return Client::Idle;
         }
         told.answer = answer;
@@ -307,6 +335,8 @@ struct Holder {
     token: Token,
     number: Option<u64>,
     expires_at_ms: u64,
+    /// The connection to which it is bound, if it is.
+    bound_to: Option<usize>,
 }
 
 impl Impostor {
@@ -351,8 +381,10 @@ impl Impostor {
 
     fn grant(&mut self, told: &Told, token: Token, lifetime_ms: u64) -> u64 {
         let number = self.draw(told);
-        let expires_at_ms = self.now.wall_ms + lifetime_ms;
-        self.locks[told.key].holder = Some(Holder { token, number: Some(number), expires_at_ms });
+        let is_renewed = told.is_bound && self.fault != Some(Fault::ExpiresThoughBound);
+        let expires_at_ms = if is_renewed { u64::MAX } else { self.now.wall_ms + lifetime_ms };
+        let bound_to = Some(told.connection).filter(|_| told.is_bound);
+        self.locks[told.key].holder = Some(Holder { token, number: Some(number), expires_at_ms, bound_to });
         number
     }
 
@@ -385,7 +417,10 @@ impl Impostor {
                     None => self.draw(told),
                 };
                 if let Some(holder) = &mut self.locks[told.key].holder {
-                    (holder.number, holder.expires_at_ms) = (Some(number), self.now.wall_ms + lifetime_ms);
+                    holder.number = Some(number);
+                    if holder.expires_at_ms < u64::MAX {
+                        holder.expires_at_ms = self.now.wall_ms + lifetime_ms;
+                    }
                 }
                 Answer::Number(Some(number))
             }
@@ -402,7 +437,8 @@ impl Impostor {
             Request::SetNx { token, lifetime_ms } => {
                 if found.is_none() {
                     let expires_at_ms = self.now.wall_ms + lifetime_ms;
-                    self.locks[told.key].holder = Some(Holder { token, number: None, expires_at_ms });
+                    let holder = Holder { token, number: None, expires_at_ms, bound_to: None };
+                    self.locks[told.key].holder = Some(holder);
                 }
                 Answer::Done(found.is_none())
             }

@@ -2,7 +2,7 @@
 //! that wait are granted it in the order in which they came.
 //!
 //! [`recording`] has 16 clients take, extend, release, break and wait for a few locks that expire within 30
-//! milliseconds; some of them end their connection meanwhile. [`checks`] says what must be true of their
+//! milliseconds, or are bound to their connections; some end their connection meanwhile. [`checks`] says what must be true of their
 //! replies. [`impostors`] imitates servers with mistakes, each of which the checks must find.
 //! [`second_model`] asks porcupine about short histories, where clients use the same token again and again.
 //!
@@ -62,6 +62,7 @@ const USE: Use = Use {
     crashes: true,
     has_one_token: false,
     is_wrapped: true,
+    binds: true,
     seed: 0,
 };
 
@@ -102,6 +103,10 @@ fn assert_told(history: &[Told]) {
             };
             is_such && told.answer == Answer::Done(is_done)
         });
+    }
+    if history.iter().any(|told| told.is_bound) {
+        count("a lock was bound to a connection", &|told| told.is_bound && is_granted(told));
+        count("a connection has ended with a bound lock", &|told| told.client == 0);
     }
     count("EXTEND was granted", &|told| {
         matches!(told.request, Request::Extend { .. }) && told.number().is_some()
@@ -170,6 +175,7 @@ pub(crate) fn check_locks_over(servers: &[Server], expires_late: bool) {
         lifetime_ms_max: if expires_late { 2_000 } else { USE.lifetime_ms_max },
         holders_per_expiry: if expires_late { 200 } else { USE.holders_per_expiry },
         ends_with_connection: false,
+        binds: false,
         ..USE
     };
     let promises = Promises { expiry, is_kept: true, is_in_store: true };
@@ -209,6 +215,7 @@ fn porcupine_explains(servers: &[Server], expiry: Expiry) {
             operations: 120,
             crashes: false,
             has_one_token: true,
+            binds: false,
             seed: round,
             ..USE
         };

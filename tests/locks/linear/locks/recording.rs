@@ -1,9 +1,11 @@
 //! Records what 16 clients at once do with a few locks, and the replies that they get.
 //!
-//! Some end their connection while they wait, or before they read their reply. Beside them, an observer asks
+//! Some end their connection while they wait, or before they read their reply, or to free locks that are bound
+//! to it. Beside them, an observer asks
 //! each server again and again which clients are blocked, so that it is known of many when they certainly
 //! stood in line.
 
+use std::mem::take;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -15,7 +17,7 @@ use super::told::{Answer, Request, Told};
 use crate::linear::recorder::{CONNECTIONS, Watch};
 use crate::linear::register::{Moment, Token};
 use support::client::{Client, Reply, request, words};
-use support::server::{Server, SetOnDrop};
+use support::server::{Server, SetOnDrop, wait_until};
 
 /// Of so many requests one is sent by a client that does not live to read the reply.
 const REQUESTS_PER_CRASH: u32 = 200;
@@ -25,6 +27,10 @@ const WAITS_PER_CRASH: u32 = 20;
 const REFUSED: Duration = Duration::from_millis(5);
 /// How the errors of requests begin that have not been done.
 const NOT_DONE: [&str; 3] = ["OOM ", "STOREDOWN ", "TRYAGAIN "];
+/// Of so many requests of holders of bound locks, one comes when the lease has passed.
+const BOUND_PER_LONG_HOLDER: u32 = 60;
+/// The shortest lease of a lock that is bound.
+const BOUND_LEASE_MS_MIN: u64 = 100;
 /// A wait that ends only with a grant: longer than any history.
 pub(super) const LONG_MS: u64 = 60_000;
 
@@ -46,6 +52,8 @@ pub(super) struct Use {
     pub(super) has_one_token: bool,
     /// Whether some requests travel within MULTI, and some within scripts.
     pub(super) is_wrapped: bool,
+    /// Whether some locks are bound to the connections of their holders.
+    pub(super) binds: bool,
     pub(super) seed: u64,
 }
 
@@ -97,6 +105,7 @@ pub(super) fn record(servers: &[Server], how: Use, disturb: Option<Disturb>) -> 
                     while asked.fetch_add(1, Ordering::Relaxed) < how.operations {
                         user.go_on();
                     }
+                    user.end();
                     user.history
                 })
             })
@@ -168,7 +177,16 @@ struct User<'s> {
     held: Vec<Option<Token>>,
     /// A token that it has used or seen, by key.
     known: Vec<Option<Token>>,
+    /// The locks that may be bound to its connection.
+    bound: Vec<Bound>,
     history: Vec<Told>,
+}
+
+/// A lock that may be bound to a connection.
+struct Bound {
+    key: usize,
+    token: Token,
+    asked: Moment,
 }
 
 impl<'s> User<'s> {
@@ -187,6 +205,7 @@ impl<'s> User<'s> {
             tokens: 0,
             held: vec![None; how.keys],
             known: vec![None; how.keys],
+            bound: Vec::new(),
             history: Vec::new(),
         }
     }
@@ -200,12 +219,37 @@ impl<'s> User<'s> {
         let request = match self.held[key] {
             Some(own) if self.random.u32(..self.how.holders_per_expiry) == 0 => {
                 (self.held[key], self.known[key]) = (None, Some(own));
-                return;
+                // One that is bound expires only then.
+                return self.end();
+            }
+            Some(own) if self.is_bound(own) && self.random.u32(..BOUND_PER_LONG_HOLDER) == 0 => {
+                thread::sleep(Duration::from_millis(2 * BOUND_LEASE_MS_MIN));
+                Request::Fence(own)
             }
             Some(own) => draw_for_holder(&mut self.random, own, token, self.how.lifetime_ms_max),
             None => draw(&mut self.random, token, self.known[key], self.how.lifetime_ms_max),
         };
-        self.ask(key, request);
+        self.ask(key, self.beside_bound(request));
+    }
+
+    fn is_bound(&self, token: Token) -> bool {
+        self.bound.iter().any(|bound| bound.token == token)
+    }
+
+    /// Where locks are bound, two clients that have some must not wait for each other, and no other client
+    /// brings the end of one so near that it comes before the next renewal.
+    fn beside_bound(&self, request: Request) -> Request {
+        match request {
+            Request::Acquire { token, lifetime_ms, wait_ms: Some(LONG_MS), is_again }
+                if !self.bound.is_empty() =>
+            {
+                Request::Acquire { token, lifetime_ms, wait_ms: Some(5), is_again }
+            }
+            Request::Extend { token, lifetime_ms } if self.how.binds => {
+                Request::Extend { token, lifetime_ms: BOUND_LEASE_MS_MIN + lifetime_ms }
+            }
+            other => other,
+        }
     }
 
     fn ask(&mut self, key: usize, asked: Request) {
@@ -221,27 +265,40 @@ impl<'s> User<'s> {
             stood_ns: None,
             left_ns: None,
             is_wrapped: false,
+            is_bound: false,
         };
+        let bond = told.token().filter(|_| self.how.binds && self.random.u32(..3) == 0);
+        let bond = bond.map_or(String::new(), |token| {
+            told.is_bound = true;
+            self.bound.push(Bound { key, token, asked: told.sent });
+            match self.random.u32(..4) {
+                0 => String::new(),
+                1 => format!(" GRACE {}", self.random.u64(..self.how.lifetime_ms_max)),
+                _ => " GRACE 0".to_owned(),
+            }
+        });
         let waits = told.wait_ms().is_some();
         let crashes = self.how.crashes
             && self.random.u32(..if waits { WAITS_PER_CRASH } else { REQUESTS_PER_CRASH }) == 0;
         let wrapped = if self.how.is_wrapped && !waits { self.random.u32(..8) } else { u32::MAX };
-        let (bytes, replies) = bytes(key, asked, wrapped);
+        let bond = told.is_bound.then_some(&*bond);
+        let (bytes, replies) = bytes(key, asked, bond, wrapped);
         told.is_wrapped = wrapped < 2;
         told.sent = self.watch.now();
         if self.client.try_send(&bytes).is_err() {
             // It was killed before, so that the server has not read this.
-            return self.connect();
+            return self.connect(false);
         }
         if crashes {
             thread::sleep(Duration::from_micros(if waits { self.random.u64(..5000) } else { 0 }));
             told.left_ns = Some(self.watch.now().nanos);
-            self.connect();
+            self.connect(true);
             told.ended = self.has_gone(told.client);
         } else {
             match self.read_reply(replies) {
                 Some(Reply::Error(text)) if text.starts_with("STOREDOWN Outcome unknown") => {}
                 Some(Reply::Error(text)) if NOT_DONE.iter().any(|why| text.starts_with(why)) => {
+                    self.bound.retain(|bound| Some(bound.token) != told.token());
                     thread::sleep(REFUSED);
                     return;
                 }
@@ -254,7 +311,7 @@ impl<'s> User<'s> {
                 // It was killed.
                 None => {
                     told.left_ns = Some(told.sent.nanos);
-                    self.connect();
+                    self.connect(false);
                     told.ended = self.has_gone(told.client);
                 }
             }
@@ -274,8 +331,30 @@ impl<'s> User<'s> {
         })
     }
 
-    fn connect(&mut self) {
+    /// Ends the connection, if locks are bound to it, and goes on with another one.
+    fn end(&mut self) {
+        if !self.bound.is_empty() {
+            self.connect(true);
+        }
+    }
+
+    /// Goes on with another connection. The one before ends now, if that is meant, or has been killed. Each
+    /// lock that was bound to it is freed before its token is found to have it no more.
+    fn connect(&mut self, is_meant: bool) {
+        let (ends, before) = (self.watch.now(), self.id);
         (self.client, self.id) = connect(&self.servers[self.front]);
+        if self.bound.is_empty() {
+            return;
+        }
+        self.has_gone(before);
+        for Bound { key, token, asked } in take(&mut self.bound) {
+            let line = format!("LOCK FENCE lock:{key} {}", token.0);
+            wait_until("a lock is free to which no connection is left", || {
+                self.client.line(&line).reply() == Reply::Null
+            });
+            let between = [if is_meant { ends } else { asked }, self.watch.now()];
+            self.history.push(Told::unbound(self.connection, key, token, between));
+        }
     }
 
     /// Waits until the server knows that a client has gone.
@@ -292,6 +371,13 @@ impl<'s> User<'s> {
 
     /// Keeps in mind which locks it holds, and the tokens that it has seen.
     fn learn(&mut self, told: &Told) {
+        let gone = match (told.request, told.answer) {
+            (Request::Acquire { token, .. }, Answer::Number(None))
+            | (Request::Release(token) | Request::DeleteIfEq(token), Answer::Done(_))
+            | (Request::Extend { token, .. } | Request::Fence(token), Answer::Number(None)) => Some(token),
+            _ => None,
+        };
+        self.bound.retain(|bound| Some(bound.token) != gone);
         let (held, known) = (&mut self.held[told.key], &mut self.known[told.key]);
         match (told.request, told.answer) {
             (Request::Acquire { token, .. }, Answer::Number(Some(_)))
@@ -349,7 +435,8 @@ pub(super) fn draw(random: &mut Rng, token: Token, known: Option<Token>, lifetim
 }
 
 /// The bytes of a request, and how many replies come. Some travel within a transaction, some within a script.
-fn bytes(key: usize, asked: Request, wrapped: u32) -> (Vec<u8>, usize) {
+/// A lock that is to be bound is so on these terms.
+fn bytes(key: usize, asked: Request, bond: Option<&str>, wrapped: u32) -> (Vec<u8>, usize) {
     const COMPARE: &str = "if redis.call('get',KEYS[1])==ARGV[1] then \
                            return redis.call('del',KEYS[1]) else return 0 end";
     let key = format!("lock:{key}");
@@ -357,7 +444,13 @@ fn bytes(key: usize, asked: Request, wrapped: u32) -> (Vec<u8>, usize) {
         Request::Acquire { token: Token(token), lifetime_ms, wait_ms, is_again } => {
             let wait = wait_ms.map_or(String::new(), |wait_ms| format!(" WAIT {wait_ms}"));
             let again = if is_again { " AGAIN" } else { "" };
-            format!("LOCK ACQUIRE {key} {token} PX {lifetime_ms}{wait}{again}")
+            match bond {
+                None => format!("LOCK ACQUIRE {key} {token} PX {lifetime_ms}{wait}{again}"),
+                Some(terms) => {
+                    let lease_ms = BOUND_LEASE_MS_MIN + lifetime_ms;
+                    format!("LOCK ACQUIRE {key} {token} PX {lease_ms}{wait}{again} BOUND{terms}")
+                }
+            }
         }
         Request::Extend { token: Token(token), lifetime_ms } => {
             format!("LOCK EXTEND {key} {token} PX {lifetime_ms}")

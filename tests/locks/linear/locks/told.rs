@@ -59,6 +59,8 @@ pub(super) struct Told {
     pub(super) left_ns: Option<u64>,
     /// Whether it was a part of a transaction or of a script.
     pub(super) is_wrapped: bool,
+    /// Whether the lock is bound to the connection, so that it does not expire while that lives.
+    pub(super) is_bound: bool,
 }
 
 /// How late a key may expire.
@@ -71,6 +73,24 @@ pub(super) enum Expiry {
 }
 
 impl Told {
+    /// The end of a connection, which has freed a lock that was bound to it.
+    pub(super) fn unbound(connection: usize, key: usize, token: Token, [sent, ended]: [Moment; 2]) -> Told {
+        Told {
+            connection,
+            client: 0,
+            front: 0,
+            key,
+            request: Request::DeleteIfEq(token),
+            answer: Answer::Lost,
+            sent,
+            ended: Some(ended),
+            stood_ns: None,
+            left_ns: None,
+            is_wrapped: false,
+            is_bound: false,
+        }
+    }
+
     pub(super) fn ended_ns(&self) -> u64 {
         self.ended.map_or(u64::MAX, |ended| ended.nanos)
     }
@@ -87,6 +107,14 @@ impl Told {
     pub(super) fn wait_ms(&self) -> Option<u64> {
         match self.request {
             Request::Acquire { wait_ms, .. } => wait_ms,
+            _ => None,
+        }
+    }
+
+    /// The token of a request that takes a lock which gets a number.
+    pub(super) fn token(&self) -> Option<Token> {
+        match self.request {
+            Request::Acquire { token, .. } => Some(token),
             _ => None,
         }
     }
@@ -116,7 +144,7 @@ impl Told {
     pub(super) fn operation(&self, expiry: Expiry) -> Operation {
         let request = match self.request {
             Request::Acquire { token, lifetime_ms, .. } | Request::SetNx { token, lifetime_ms } => {
-                register::Request::SetNx(token, Some(lifetime_ms))
+                register::Request::SetNx(token, Some(lifetime_ms).filter(|_| !self.is_bound))
             }
             Request::Extend { token, lifetime_ms } => register::Request::ExtendIfEq(token, lifetime_ms),
             Request::Release(token) | Request::DeleteIfEq(token) => register::Request::DelIfEq(token),
