@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use support::client::{Client, Reply, request};
 use support::folder::Folder;
 use support::log::ALWAYS;
-use support::replies::{array, integer, text};
+use support::replies::{array, field, integer, text};
 use support::server::{Server, built, free_port, wait_until};
 use support::tools::{installed, refuse_to_pass_without};
 
@@ -106,7 +106,7 @@ fn grace_is_left_when_the_connection_ends() {
 #[test]
 fn what_others_have_done_to_the_expiry_counts() {
     let server = Server::start();
-    let mut other = server.client();
+    let mut other = server.client3();
     for (line, left) in [
         ("LOCK EXTEND l a PX 900000", 800_000..=900_000),
         ("LOCK ACQUIRE l a PX 900000 AGAIN", 800_000..=900_000),
@@ -119,7 +119,11 @@ fn what_others_have_done_to_the_expiry_counts() {
         other.line(line).ignored();
         let id = holder.line("CLIENT ID").integer();
         other.line(&format!("CLIENT KILL ID {id}")).is(1);
-        wait_until(line, || left.contains(&other.line("PTTL l").integer()));
+        wait_until("the lock is bound no more", || {
+            field(&other.line("LOCKS GET l").reply(), "bound-there") == Reply::Null
+        });
+        let left_ms = other.line("PTTL l").integer();
+        assert!(left.contains(&left_ms), "{line}: {left_ms}");
         other.line("DEL l").is(1);
     }
     // A renewal does not shorten, and makes what was shortened as long as before.
