@@ -1,5 +1,5 @@
-//! How long one client waits for PONG while 150 others have each sent a request that takes long, and how much
-//! memory the server takes meanwhile.
+//! How long one client waits for PONG, and one that asks whether a value is there, while 150 others have each
+//! sent a request that takes long of that value; and how much memory the server takes meanwhile.
 //!
 //! One kind of request after the other: those that read a large value, those that store what they make of
 //! several, those that take most of a large value away, and those that hold what they use to the end.
@@ -26,43 +26,47 @@ const TEXT_BYTES: usize = 8 << 20;
 /// A request that takes long.
 struct Kind {
     name: &'static str,
+    /// The large value that it uses.
+    value: &'static str,
+    /// Whether each client has a copy of its own, under the value's name and the client's number.
+    takes_away: bool,
     /// The request of a client, by its number, as a line.
     request: fn(usize) -> String,
-    /// The large value of which each client has a copy of its own, under its name and the client's number.
-    own: Option<&'static str>,
 }
 
 /// A kind whose requests leave the large values as they are.
-const fn kind(name: &'static str, request: fn(usize) -> String) -> Kind {
-    Kind { name, request, own: None }
+const fn kind(name: &'static str, value: &'static str, request: fn(usize) -> String) -> Kind {
+    Kind { name, value, takes_away: false, request }
 }
 
-/// A kind whose requests take elements away, each from a copy of a large value.
-const fn taking(name: &'static str, own: &'static str, request: fn(usize) -> String) -> Kind {
-    Kind { name, request, own: Some(own) }
+/// A kind whose requests take elements away.
+const fn taking(name: &'static str, value: &'static str, request: fn(usize) -> String) -> Kind {
+    Kind { name, value, takes_away: true, request }
 }
 
 const KINDS: &[Kind] = &[
-    kind("PING", |_| "PING".to_owned()),
-    kind("HGETALL", |_| "HGETALL hash".to_owned()),
-    kind("XREAD", |_| "XREAD STREAMS stream 0".to_owned()),
-    kind("SORT", |_| "SORT list ALPHA LIMIT 0 10".to_owned()),
-    kind("SUNION", |_| "SUNION set other".to_owned()),
-    kind("ZUNIONSTORE", |n| format!("ZUNIONSTORE stored:{n} 2 ranking set")),
-    kind("SUNIONSTORE", |n| format!("SUNIONSTORE stored:{n} set other")),
-    kind("ZRANGESTORE", |n| format!("ZRANGESTORE stored:{n} ranking 0 -1")),
-    kind("GEOSEARCHSTORE", |n| format!("GEOSEARCHSTORE stored:{n} places FROMLONLAT 0 0 BYRADIUS 30000 km")),
-    kind("BITOP", |n| format!("BITOP XOR stored:{n} text text2")),
-    kind("SORT … STORE", |n| format!("SORT list ALPHA STORE stored:{n}")),
+    kind("PING", "none", |_| "PING".to_owned()),
+    kind("HGETALL", "hash", |_| "HGETALL hash".to_owned()),
+    kind("XREAD", "stream", |_| "XREAD STREAMS stream 0".to_owned()),
+    kind("SORT", "list", |_| "SORT list ALPHA LIMIT 0 10".to_owned()),
+    kind("SUNION", "set", |_| "SUNION set other".to_owned()),
+    kind("ZUNIONSTORE", "ranking", |n| format!("ZUNIONSTORE stored:{n} 2 ranking set")),
+    kind("SUNIONSTORE", "set", |n| format!("SUNIONSTORE stored:{n} set other")),
+    kind("ZRANGESTORE", "ranking", |n| format!("ZRANGESTORE stored:{n} ranking 0 -1")),
+    kind("GEOSEARCHSTORE", "places", |n| {
+        format!("GEOSEARCHSTORE stored:{n} places FROMLONLAT 0 0 BYRADIUS 30000 km")
+    }),
+    kind("BITOP", "text", |n| format!("BITOP XOR stored:{n} text text2")),
+    kind("SORT … STORE", "list", |n| format!("SORT list ALPHA STORE stored:{n}")),
     taking("LPOP", "list", |n| format!("LPOP list:{n} {}", ELEMENTS - 1)),
     taking("SPOP", "set", |n| format!("SPOP set:{n} {ELEMENTS}")),
     taking("ZPOPMIN", "ranking", |n| format!("ZPOPMIN ranking:{n} {}", ELEMENTS / 2)),
     taking("ZREMRANGEBYRANK", "ranking", |n| format!("ZREMRANGEBYRANK ranking:{n} 1 {}", ELEMENTS / 2)),
-    kind("EVAL", |_| "EVAL \"return #redis.call('HGETALL', KEYS[1])\" 1 hash".to_owned()),
+    kind("EVAL", "hash", |_| "EVAL \"return #redis.call('HGETALL', KEYS[1])\" 1 hash".to_owned()),
 ];
 
 /// How many rows it adds to the report.
-pub(crate) const ROWS: usize = 2 * KINDS.len();
+pub(crate) const ROWS: usize = 3 * KINDS.len();
 
 /// Compares all kinds.
 pub(crate) fn compare(options: &Options, programs: &[Program], report: &mut Report) -> Result<(), String> {
@@ -72,21 +76,30 @@ pub(crate) fn compare(options: &Options, programs: &[Program], report: &mut Repo
     for server in &servers {
         fill(server)?;
     }
-    for Kind { name, request, own } in KINDS {
-        let (mut waits, mut peaks) = (Vec::new(), Vec::new());
+    for Kind { name, value, takes_away, request } in KINDS {
+        let [mut pings, mut looks, mut peaks] = [Vec::new(), Vec::new(), Vec::new()];
+        let looked_at = if *takes_away { format!("{value}:0") } else { (*value).to_owned() };
         for server in &servers {
             let mut load = Load::new(server.address(), 1, 1, 1, None)?;
-            if let Some(own) = own {
-                load.send_all((0..CLIENTS).map(|n| format!("COPY {own} {own}:{n}")))?;
+            if *takes_away {
+                load.send_all((0..CLIENTS).map(|n| format!("COPY {value} {value}:{n}")))?;
             }
             let connect = |_| TcpStream::connect(server.address()).map_err(|error| error.to_string());
             let clients: Vec<TcpStream> = (0..CLIENTS).map(connect).collect::<Result<_, _>>()?;
             server.forget_peak()?;
-            waits.push(pause::measure(server, ping, || all_ask(clients, *request))?.most_ms);
+            let mut look = 0.0;
+            let waits = pause::measure(server, ping, || {
+                let asks = |request: &mut Vec<u8>| ask_whether_there(&looked_at, request);
+                look = pause::measure(server, asks, || all_ask(clients, *request))?.most_ms;
+                Ok(())
+            })?;
+            pings.push(waits.most_ms);
+            looks.push(look);
             peaks.push(server.peak_bytes()? / 1048576.0);
-            load.send_all((0..CLIENTS).map(|n| format!("UNLINK stored:{n} {}:{n}", own.unwrap_or("none"))))?;
+            load.send_all((0..CLIENTS).map(|n| format!("UNLINK stored:{n} {value}:{n}")))?;
         }
-        report.add(&format!("PING beside {CLIENTS} × {name}"), "99.9th percentile, ms", waits);
+        report.add(&format!("PING beside {CLIENTS} × {name}"), "99.9th percentile, ms", pings);
+        report.add("  EXISTS of its value", "99.9th percentile, ms", looks);
         report.add("", "MiB at most", peaks);
     }
     Ok(())
@@ -95,6 +108,11 @@ pub(crate) fn compare(options: &Options, programs: &[Program], report: &mut Repo
 fn ping(request: &mut Vec<u8>) -> usize {
     request.extend(b"*1\r\n$4\r\nPING\r\n");
     "+PONG\r\n".len()
+}
+
+fn ask_whether_there(key: &str, request: &mut Vec<u8>) -> usize {
+    request.extend(format!("*2\r\n$6\r\nEXISTS\r\n${}\r\n{key}\r\n", key.len()).bytes());
+    ":1\r\n".len()
 }
 
 /// What a client says behind its request, to know the end of the reply without reading all of it.
