@@ -30,7 +30,7 @@ use crate::keyspace::{KeyspaceCounters, Prepared, Transaction};
 use crate::platform::sockets::has_hung_up;
 use crate::resp::{Reply, Request};
 use crate::session::{Session, Wait};
-use crate::values::{Kept, LONG_TEXT_BYTES};
+use crate::values::LONG_TEXT_BYTES;
 
 /// For how long a request may run on copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,8 +220,7 @@ pub(crate) fn derive_first(
     };
     (times, took) = (times + 1, took + began.elapsed());
     if let Some(long) = &mut session.long {
-        let value = derived.as_ref().ok().and_then(|derived| derived.value.as_ref());
-        long.note_made(value.map_or(0, Kept::bytes));
+        long.note_made(derived.as_ref().map_or(0, Derived::bytes));
         let derived = derived.map(Arc::new);
         long.derived = Some(Box::new(DerivedBefore { copies, derived, times, took }));
     }

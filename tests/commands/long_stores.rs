@@ -217,7 +217,22 @@ fn they_take_what_a_client_would_have_read_there_and_the_log_has_it() {
             }
         }
     }
+    client.line("HELLO 2").ignored();
+    client.line("DEL c").is(1);
     client.line("SORT s ALPHA STORE sorted").is(MEMBERS as i64);
+    add(&mut client, "SADD", "more", 0..MEMBERS);
+    client.line("SUNIONSTORE both s more").is(2 * MEMBERS as i64);
+    for (count, left) in [(6000, "few"), (15_000, "most")] {
+        client.line(&format!("COPY both {left}:left")).is(1);
+        let drawn = parts(client.line(&format!("SPOP {left}:left {count}")).reply());
+        client.line(&format!("SCARD {left}:left")).is(2 * MEMBERS as i64 - count);
+        let again = ["SADD".to_owned(), "c".to_owned()].into_iter().chain(drawn);
+        client.cmd(again).is(count);
+        client.line(&format!("SINTERCARD 2 c {left}:left")).is(0);
+        client.line(&format!("SUNIONSTORE c c {left}:left")).is(2 * MEMBERS as i64);
+        client.line("SDIFFCARD 2 c both").is(0);
+        client.line("DEL c").is(1);
+    }
     let digest = client.line("DEBUG DIGEST").text();
     server.signal("KILL");
     server.wait_for_end();

@@ -312,7 +312,7 @@ fn combined(tx: &Transaction<'_>, request: Request<'_>) -> Result<Derived> {
         let long = is_long.then(|| Structure::Text(LongText::new(&result, count)));
         Kept::made(Text::FACTS, if is_long { Vec::new() } else { result }, long)
     });
-    Ok(Derived { value, count })
+    Ok(Derived { value, count, ..Derived::default() })
 }
 
 /// How BITOP combines its sources.

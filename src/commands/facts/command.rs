@@ -35,15 +35,22 @@ pub enum Prepares {
 pub(crate) type Derive = fn(&Transaction<'_>, Request<'_>) -> Result<Derived>;
 
 /// What a request stores at a key, derived from values.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Derived {
     /// The value; `None` if the key is deleted.
     pub value: Option<Kept>,
     /// The reply: its elements, its bytes, or how many elements it has lost.
     pub count: usize,
+    /// The elements that the value has lost, if these are drawn.
+    pub drawn: Vec<Vec<u8>>,
 }
 
 impl Derived {
+    /// Bytes of all of it, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.value.as_ref().map_or(0, Kept::bytes) + self.drawn.iter().map(Vec::len).sum::<usize>()
+    }
+
     /// The value, if it is large and has this shape.
     pub(crate) fn large<S: Shape>(&self) -> Option<&S> {
         match self.value.as_ref()?.value().content {

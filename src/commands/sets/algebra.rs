@@ -110,7 +110,7 @@ fn derived(members: NewSet) -> Derived {
         let (packed, large) = members.finish();
         Kept::made(&FACTS, packed, large)
     });
-    Derived { value, count }
+    Derived { value, count, ..Derived::default() }
 }
 
 const SINTERCARD: Command = Command {

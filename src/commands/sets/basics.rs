@@ -3,12 +3,15 @@
 use crate::keyspace::{Change, Transaction};
 use crate::resp::{Reply, Request, Sent};
 use crate::types::sets::{Member, Set, SetView};
+use crate::values::tree::Map;
+use crate::values::{Kept, Structure, Type};
 
 use crate::commands::args;
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
-    Argument, ArgumentKind, Categories, Command, Flags, Group, KeyFlags, KeySpec, Result, Run,
+    Argument, ArgumentKind, Categories, Command, Derived, Flags, Group, KeyFlags, KeySpec, Prepares, Result,
+    Run,
 };
 use crate::commands::random_and_scan::{Selection, Wanted, reply_scanned};
 
@@ -166,6 +169,7 @@ const SPOP: Command = Command {
     complexity: "Without the count argument O(1), otherwise O(N) where N is the value of the passed count.",
     cost: costs::AS_COUNTED_CHANGING.brief_up_to(2),
     tips: &["nondeterministic_output"],
+    prepares: Prepares::Derived(without_drawn),
     arguments: &[Argument::KEY, Argument::integer("count").since("3.2.0").optional()],
     example: &[("SADD myset one", "(integer) 1"), ("SPOP myset", "\"one\""), ("SPOP myset", "(nil)")],
     run: Run::Write(spop),
@@ -189,10 +193,42 @@ fn spop(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
         tx.change::<Set, _>(key, "spop", |set| set.remove_all())?;
         return Ok(sent);
     }
+    if let Some(derived) = tx.prepared_value::<Derived>(request.name())
+        && let Some(staying) = derived.large::<Map>()
+    {
+        tx.change::<Set, _>(key, "spop", |set| set.leave_only(staying, &derived.drawn))?;
+        return Ok(tx.reply_later(derived.bytes(), reply, move |reply| write_drawn(&derived.drawn, reply)));
+    }
     let popped =
         tx.change::<Set, Vec<Vec<u8>>>(key, "spop", |set| (0..count).map_while(|_| pop(set)).collect())?;
-    let popped = popped.unwrap_or_default();
-    Ok(reply.set_of(popped.iter(), |member, reply| reply.bulk(member)))
+    Ok(write_drawn(&popped.unwrap_or_default(), reply))
+}
+
+fn write_drawn(members: &[Vec<u8>], reply: Reply<'_>) -> Sent {
+    reply.set_of(members.iter(), |member, reply| reply.bulk(member))
+}
+
+/// Draws members of a large set, if it has more than the request counts.
+fn without_drawn(tx: &Transaction<'_>, request: Request<'_>) -> Result<Derived> {
+    let count = request.get(2).map_or(Ok(0), args::natural)?;
+    let set = tx.peek::<Set>(request.at(1))?.filter(|set| (1..set.len()).contains(&count));
+    let Some(SetView::Large(members)) = set else {
+        return Ok(Derived::default());
+    };
+    let (len, are_few) = (members.len(), count < members.len() / 2);
+    // The set of those that stay is made of them if they are fewer than those that are removed.
+    let (mut staying, mut drawn) = (if are_few { members.share() } else { Structure::map() }, Vec::new());
+    for (at, (member, _)) in members.iter().enumerate() {
+        let is_drawn = fastrand::usize(..len - at) < count - drawn.len();
+        match (is_drawn, are_few) {
+            (true, true) => _ = staying.remove(member),
+            (false, false) => _ = staying.insert(member, b""),
+            _ => {}
+        }
+        drawn.extend(is_drawn.then(|| member.to_vec()));
+    }
+    let value = Kept::made(Set::FACTS, Vec::new(), Some(Structure::Map(staying)));
+    Ok(Derived { value: Some(value), count, drawn })
 }
 
 /// Replies with all members of a set that is about to be removed. Many are written when the locks are free.

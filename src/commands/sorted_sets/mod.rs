@@ -75,5 +75,5 @@ pub(super) fn derived(tx: &Transaction<'_>, members: Gathering) -> Derived {
         let large = members.finish(tx.limit::<SortedSet>(), &mut packed);
         Kept::made(SortedSet::FACTS, packed, large)
     });
-    Derived { value, count }
+    Derived { value, count, ..Derived::default() }
 }

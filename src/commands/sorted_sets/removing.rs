@@ -125,13 +125,13 @@ fn without(
     positions: impl FnOnce(SortedSetView<'_>) -> Range<usize>,
 ) -> Result<Derived> {
     let Some(set @ SortedSetView::Large(ranking)) = tx.peek::<SortedSet>(key)? else {
-        return Ok(Derived { value: None, count: 0 });
+        return Ok(Derived::default());
     };
     let (positions, mut staying) = (positions(set), ranking.share());
     let count = positions.len();
     drop(staying.remove_range(positions));
     let value = Kept::made(SortedSet::FACTS, Vec::new(), Some(Structure::Ranking(staying)));
-    Ok(Derived { value: Some(value), count })
+    Ok(Derived { value: Some(value), count, ..Derived::default() })
 }
 
 const ZREMRANGEBYSCORE: Command = Command {

@@ -7,7 +7,7 @@
 
 use crate::commands::error::Error;
 use crate::keyspace::{Survey, Surveyed, Transaction};
-use crate::values::{Content, Structure, TypeFacts, Value};
+use crate::values::Value;
 
 use super::options::Sorting;
 
@@ -50,32 +50,6 @@ impl<'l, 'a> Keys<'l, 'a> {
     /// Whether all keys must be held.
     pub(super) fn is_given_up(&self) -> bool {
         matches!(self, Keys::OneByOne(_, GivenUp(true)))
-    }
-}
-
-/// The collection that is sorted, without its lock. A large one shares its nodes with that of the key.
-pub(super) struct Source {
-    facts: Option<&'static TypeFacts>,
-    packed: Vec<u8>,
-    large: Option<Structure>,
-}
-
-impl Source {
-    /// Copies what a key has.
-    pub(super) fn of(value: Option<Value<'_>>) -> Source {
-        let facts = value.map(|value| value.facts);
-        let (packed, large) = match value.map(|value| value.content) {
-            Some(Content::Bytes(packed)) => (packed.to_vec(), None),
-            Some(Content::Large(large)) => (Vec::new(), Some(large.share())),
-            // No collection that can be sorted.
-            Some(Content::Expiring(..)) | None => (Vec::new(), None),
-        };
-        Source { facts, packed, large }
-    }
-
-    pub(super) fn value(&self) -> Option<Value<'_>> {
-        let content = self.large.as_ref().map_or(Content::Bytes(&self.packed), Content::Large);
-        self.facts.map(|facts| Value { facts, content })
     }
 }
 

@@ -24,7 +24,7 @@ use crate::resp::{Reply, Request, Sent};
 use crate::types::lists::{FACTS, List, NewList};
 use crate::types::sets::Member;
 use crate::values::{Kept, Limit};
-use keys::{Keys, Source, begin_survey};
+use keys::{Keys, begin_survey};
 use options::{Sorting, target_position, uses_patterns};
 use order::{Unsorted, sorted};
 use pattern::Pattern;
@@ -146,9 +146,9 @@ fn sort_with(
             // The client gets an invalidation for each change of the key from now on.
             remember(context.instance, context.session, command, request);
         }
-        let source = Source::of(context.tx.get_any(key));
+        let source = context.tx.get_any(key).map(Kept::of);
         context.tx.let_go();
-        match reply.attempt(|reply| sort_one_by_one(context.tx, &source, &sorting, &survey, reply)) {
+        match reply.attempt(|reply| sort_one_by_one(context.tx, source.as_ref(), &sorting, &survey, reply)) {
             Ok(sent) => return Ok(sent),
             Err((Some(error), _)) => return Err(error),
             Err((None, unused)) => reply = unused,
@@ -193,14 +193,14 @@ fn survey_if_many<'a>(
 /// error if all must be held.
 fn sort_one_by_one(
     tx: &mut Transaction<'_>,
-    source: &Source,
+    source: Option<&Kept>,
     sorting: &Sorting<'_>,
     survey: &Survey<'_>,
     reply: Reply<'_>,
 ) -> std::result::Result<Sent, Option<Error>> {
     let limit = tx.limit::<List>();
     let mut keys = Keys::one_by_one(tx);
-    let unsorted = Unsorted::of(source.value())?;
+    let unsorted = Unsorted::of(source.map(Kept::value))?;
     let elements = sorted(&unsorted, &mut keys, sorting, false);
     let done = elements.and_then(|elements| match sorting.target {
         None => write(&mut keys, &elements, &sorting.gets, reply).map(|sent| (Some(sent), None)),
@@ -281,7 +281,7 @@ fn make(
     let count = list.len();
     let large = list.finish();
     let value = (count > 0).then(|| Kept::made(&FACTS, packed, large));
-    Ok(Derived { value, count })
+    Ok(Derived { value, count, ..Derived::default() })
 }
 
 /// Stores the result at the key that the request names, and replies with the number of elements.
@@ -394,13 +394,13 @@ mod tests {
         let sorting = Sorting::parse(request, true, || true).expect("a request that is right");
         let all = begin();
         let survey = begin_survey(&all, b"l", &sorting).expect("it holds all");
-        let source = Source::of(all.get_any(b"l"));
+        let source = all.get_any(b"l").map(Kept::of);
         drop(all);
         let mut tx = instance.keyspace.begin_none(0);
         let mut out = Vec::new();
         let mut try_again = |out: &mut Vec<u8>| {
             let reply = Reply::new(out, Protocol::Resp2);
-            sort_one_by_one(&mut tx, &source, &sorting, &survey, reply)
+            sort_one_by_one(&mut tx, source.as_ref(), &sorting, &survey, reply)
         };
         assert!(try_again(&mut out).is_ok());
         let put = |key: &[u8]| {
