@@ -72,8 +72,8 @@ enum Stage {
 }
 
 impl LongRequests {
-    /// Counts a long request of a client, whose reply, or what it makes to store it, may take these numbers of
-    /// bytes, within a limit. The only one may exceed it: unless its arguments alone make its reply long
+    /// Counts a long request of a client, whose reply, or what it makes to store it, may take these numbers
+    /// of bytes, within a limit. The only one may exceed it: unless its arguments alone make its reply long
     /// (`is_repeated`), it is no larger than the values that it reads.
     pub fn admit(
         self: &Arc<Self>,

@@ -206,8 +206,8 @@ fn number(count: &[u8]) -> u64 {
     }
 }
 
-/// Bytes of so many elements of a large value, about, if they are so many that they are written into the reply
-/// when the locks are free.
+/// Bytes of so many elements of a large value, about, if they are so many that they are written into the
+/// reply when the locks are free.
 pub(super) fn long_part(value: &impl Shape, elements: usize) -> Option<usize> {
     let bytes = (value.bytes() / value.elements().max(1)).saturating_mul(elements);
     (bytes >= LONG_TEXT_BYTES).then_some(bytes)

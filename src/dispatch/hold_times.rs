@@ -431,8 +431,8 @@ fn may_hold(command: &Command) -> bool {
     command.keys.iter().any(KeySpec::is_of_keys) || goes_over_data
 }
 
-/// The commands that the page on compatibility names as those that lock large values for long, in the order of
-/// their names.
+/// The commands that the page on compatibility names as those that lock large values for long, in the order
+/// of their names.
 fn listed() -> Vec<String> {
     let page = include_str!("../guide/compatibility.md");
     let from = page.find("These lock").expect("the list");

@@ -26,8 +26,8 @@ pub enum Prepares {
     Texts,
     /// Values, which this function reads from the arguments.
     Values(fn(Request<'_>, &Keyspace) -> Vec<Prepared>),
-    /// What it stores at a key: this function derives it from the values of other keys, or from the value that
-    /// is there, and gets copies of these.
+    /// What it stores at a key: this function derives it from the values of other keys, or from the value
+    /// that is there, and gets copies of these.
     Derived(Derive),
 }
 

@@ -408,8 +408,8 @@ impl<'a> PoppingFromSeveral<'a> {
         without(tx, first.unwrap_or_default(), |set| positions(set, *end, *count))
     }
 
-    /// Pops members from the first sorted set that is there, or only from that of one key, and replies with the
-    /// key and the members. If all keys are absent, returns the permission to reply.
+    /// Pops members from the first sorted set that is there, or only from that of one key, and replies with
+    /// the key and the members. If all keys are absent, returns the permission to reply.
     ///
     /// # Errors
     ///

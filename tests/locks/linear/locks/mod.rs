@@ -2,9 +2,10 @@
 //! that wait are granted it in the order in which they came.
 //!
 //! [`recording`] has 16 clients take, extend, release, break and wait for a few locks that expire within 30
-//! milliseconds, or are bound to their connections; some end their connection meanwhile. [`checks`] says what must be true of their
-//! replies. [`impostors`] imitates servers with mistakes, each of which the checks must find.
-//! [`second_model`] asks porcupine about short histories, where clients use the same token again and again.
+//! milliseconds, or are bound to their connections; some end their connection meanwhile. [`checks`] says what
+//! must be true of their replies. [`impostors`] imitates servers with mistakes, each of which the checks must
+//! find. [`second_model`] asks porcupine about short histories, where clients use the same token again and
+//! again.
 //!
 //! `KEYFAST_HISTORY_SEED=7` has the clients draw other requests, and `KEYFAST_HISTORY_OPERATIONS` makes the
 //! histories longer in proportion to others: 300000 is three times as long in memory, 30000 in a store.

@@ -1,9 +1,8 @@
 //! Records what 16 clients at once do with a few locks, and the replies that they get.
 //!
-//! Some end their connection while they wait, or before they read their reply, or to free locks that are bound
-//! to it. Beside them, an observer asks
-//! each server again and again which clients are blocked, so that it is known of many when they certainly
-//! stood in line.
+//! Some end their connection while they wait, or before they read their reply, or to free locks that are
+//! bound to it. Beside them, an observer asks each server again and again which clients are blocked, so that
+//! it is known of many when they certainly stood in line.
 
 use std::mem::take;
 use std::sync::Mutex;
