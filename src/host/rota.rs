@@ -52,6 +52,15 @@ const SHARE_CLIENTS: usize = 8;
 /// How long a thread for long requests waits for the next one before it ends.
 const LONG_REST: Duration = Duration::from_secs(10);
 
+/// How a turn of a server task ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// It has served many clients. Others may be ready, at the queue or at the sockets.
+    Served,
+    /// The task ends.
+    Last,
+}
+
 /// Where a client is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
@@ -275,10 +284,17 @@ impl Rota {
 
     /// A server task: serves clients until there are more server tasks than wanted.
     async fn serve(self: Arc<Self>) {
-        unconstrained(poll_fn(|context| self.poll_serve(context))).await
+        let serving = async {
+            while poll_fn(|context| self.poll_turn(context)).await == Turn::Served {
+                // The runtime looks at the sockets before it runs a task that has yielded like this.
+                tokio::task::yield_now().await;
+            }
+        };
+        unconstrained(serving).await
     }
 
-    fn poll_serve(&self, context: &mut Context<'_>) -> Poll<()> {
+    /// Serves up to [`TURN_CLIENTS`] clients. If there is none, it waits for the first one.
+    fn poll_turn(&self, context: &mut Context<'_>) -> Poll<Turn> {
         let mut served = 0;
         while served < TURN_CLIENTS {
             let mut queue = self.queue.lock();
@@ -288,11 +304,11 @@ impl Rota {
                 let other = if queue.ready.is_empty() { None } else { queue.idle.pop() };
                 drop(queue);
                 other.into_iter().for_each(Waker::wake);
-                return Poll::Ready(());
+                return Poll::Ready(Turn::Last);
             }
             let Some(task) = queue.ready.pop_front() else {
                 if self.is_closed.load(Ordering::Relaxed) {
-                    return Poll::Ready(());
+                    return Poll::Ready(Turn::Last);
                 }
                 queue.idle.push(context.waker().clone());
                 return Poll::Pending;
@@ -304,8 +320,7 @@ impl Rota {
                 self.queue.lock().wanted -= 1;
             }
         }
-        context.waker().wake_by_ref();
-        Poll::Pending
+        Poll::Ready(Turn::Served)
     }
 
     /// Begins one more server task, in place of one whose thread is stuck with a client. When that thread has

@@ -83,9 +83,6 @@ fn build_runtime(threads: usize, prepare: fn()) -> io::Result<(Runtime, Arc<Rota
     let runtime = Builder::new_multi_thread()
         .worker_threads(threads + SPARE_THREADS)
         .thread_stack_size(STACK_BYTES)
-        // A server task serves many clients before it lets the runtime look at the sockets, so it does so
-        // each time.
-        .event_interval(1)
         .on_thread_start(move || {
             report_at_end();
             adopting.adopt_thread();

@@ -37,7 +37,7 @@ impl Scene {
     }
 
     fn serve(&self) {
-        let _ = self.rota.poll_serve(&mut Context::from_waker(Waker::noop()));
+        let _ = self.rota.poll_turn(&mut Context::from_waker(Waker::noop()));
     }
 
     fn wake(&self) {

@@ -20,7 +20,7 @@ fn rota(long_threads_max: usize) -> Arc<Rota> {
 /// Serves the clients that wait, as a server task does.
 fn serve(rota: &Rota) {
     while !rota.queue.lock().ready.is_empty() {
-        let _ = rota.poll_serve(&mut Context::from_waker(Waker::noop()));
+        let _ = rota.poll_turn(&mut Context::from_waker(Waker::noop()));
     }
 }
 
