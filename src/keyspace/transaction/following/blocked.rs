@@ -599,9 +599,7 @@ impl Transaction<'_> {
             let (mut reply, before) = (Vec::new(), self.take_missed());
             let attempted = waiter.attempt.attempt(self, &keys, &mut reply);
             let missed = self.take_missed();
-            if !before.is_empty() {
-                self.leave(|aftermath| aftermath.missed = before);
-            }
+            self.put_back_missed(before);
             match attempted {
                 Attempted::Served => {
                     self.attribute_lock(key, &waiter);
