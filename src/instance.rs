@@ -420,6 +420,7 @@ impl Instance {
         self.followers.interest.set_classes(self.event_classes());
         self.followers.journal.note_times(config.aof_timestamp_enabled.get());
         self.allow_lock_news();
+        self.lens.measure(&config.lock_metrics.get());
         self.statistics.track_latencies(config.latency_tracking.get());
         self.scripting.running.set_threshold_ms(config.busy_reply_threshold.get());
         let policy = EVICTION_POLICIES[config.maxmemory_policy.get()];

@@ -63,6 +63,11 @@ pub enum Kind {
     Hostname,
     /// The name of a locale in which characters are in the order of their bytes, or nothing.
     Locale,
+    /// Patterns of keys with blanks between them, in UTF-8; also none.
+    Patterns {
+        /// The most patterns.
+        max: usize,
+    },
     /// Three numbers with dots between them.
     Version,
     /// A template of the process's title, with variables in braces.
@@ -170,6 +175,7 @@ impl Kind {
             Kind::Text | Kind::Path => Ok(Value::Text(text.into())),
             Kind::Locale => texts::check_locale(text).map(|()| Value::Text(text.into())),
             Kind::Hostname => texts::check_hostname(text).map(|()| Value::Text(text.into())),
+            Kind::Patterns { max } => texts::check_patterns(text, max).map(|()| Value::Text(text.into())),
             Kind::Version => texts::check_version(text).map(|()| Value::Text(text.into())),
             Kind::Title => texts::check_title(text).map(|()| Value::Text(text.into())),
             Kind::Directory => parse_directory(directory, text).map(Value::Text),

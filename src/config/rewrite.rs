@@ -154,6 +154,7 @@ fn lines(parameter: &Parameter, config: &Config, defaults: &Config) -> Vec<Line>
         Kind::Text
         | Kind::Path
         | Kind::Hostname
+        | Kind::Patterns { .. }
         | Kind::Version
         | Kind::Title
         | Kind::FileName { .. }

@@ -63,6 +63,7 @@ pub struct Config {
     pub lock_lens: Flag,
     pub lock_lens_ignore: Text,
     pub lock_lens_only: Text,
+    pub lock_metrics: Text,
     pub daemonize: Flag,
     pub pidfile: Text,
     pub supervised: Choice,

@@ -24,6 +24,18 @@ pub(super) fn check_locale(text: &[u8]) -> Result<(), Refusal> {
     }
 }
 
+/// Accepts patterns that can be names of what is counted: labels are in UTF-8.
+pub(super) fn check_patterns(text: &[u8], max: usize) -> Result<(), Refusal> {
+    let count = text.split(u8::is_ascii_whitespace).filter(|pattern| !pattern.is_empty()).count();
+    if count > max {
+        return Err(Refusal(format!("at most {max} patterns are allowed")));
+    }
+    if std::str::from_utf8(text).is_err() {
+        return Err("patterns must be in UTF-8".into());
+    }
+    Ok(())
+}
+
 pub(super) fn check_version(text: &[u8]) -> Result<(), Refusal> {
     let is_number = |part: &[u8]| {
         (1..=3).contains(&part.len())

@@ -8,11 +8,10 @@
 //! the copies is in its hands. So does the work of a request that may be brief, and turns out not to be
 //! ([`Patience::Moment`]): it begins again on a thread for long requests.
 //!
-//! A request that stores what it derives ([`Prepares::Derived`]), of other keys or of what its own key has,
-//! derives it from the copies, and begins again: it is admitted once more, locks its keys, and stores what
-//! was derived if the keys that it has read are as they were. If not, it derives it anew; after
-//! [`DERIVED_TIMES_MAX`] times it does so under its locks. What was derived counts towards the memory of long
-//! requests until it is stored.
+//! A request that stores what it derives from other keys ([`Prepares::Derived`]) derives it from the copies,
+//! and begins again: it is admitted once more, locks its keys, and stores what was derived if the keys that
+//! it has read are as they were. If not, it derives it anew; after [`DERIVED_TIMES_MAX`] times it does so
+//! under its locks.
 //!
 //! EXEC and scripts hold their locks to the end, and what they read is read under them.
 

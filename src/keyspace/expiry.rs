@@ -134,15 +134,15 @@ impl Keyspace {
             };
             let mut tx = self.transaction(database, Held::Many(vec![(number, shard)]));
             tx.tend_bond(&key);
-            if !tx.is_expired(&key) {
-                // It was renewed, or others have changed its end.
-                tx.set_alarm(&key);
-            } else if may_free {
+            if may_free {
                 tx.free_expired(&key);
+                // If it has not expired, it gets an alarm again.
                 tx.note_ready(database, &key);
                 tx.doubt(&key, None);
-            } else {
+            } else if tx.is_expired(&key) {
                 alarms.put_off((database, key));
+            } else {
+                tx.set_alarm(&key);
             }
             end(tx, self, &mut notify);
         }

@@ -18,6 +18,7 @@ use super::advice::{Advice, LockKind};
 use super::cause::Cause;
 use super::evidence::Evidence;
 use super::lock_use::LockUse;
+use super::metrics::{Name, PatternMetrics};
 use super::rules::Rule;
 use super::tenure::{End, Ended, Tenure};
 use super::timeline::{GAVE_UP, GONE, OF_ANOTHER, READ, READ_IN_EXEC, Timeline, WAITS, What};
@@ -62,6 +63,8 @@ pub struct Lock {
     is_read_by_others: bool,
     /// Whether it is known that holders share a token.
     told_shared: bool,
+    /// Where it is counted, if a pattern of `lock-metrics` matches its key.
+    pub(super) metrics: Option<Arc<PatternMetrics>>,
 }
 
 /// A kind of misuse, the clients that were involved, and what to do instead.
@@ -78,7 +81,12 @@ pub(super) struct Wrong {
 
 impl Lock {
     /// A lock that was just taken.
-    pub(super) fn new(news: &LockNews, cause: &Cause<'_>, tenure: Tenure) -> Lock {
+    pub(super) fn new(
+        news: &LockNews,
+        cause: &Cause<'_>,
+        tenure: Tenure,
+        metrics: Option<Arc<PatternMetrics>>,
+    ) -> Lock {
         let mut lock = Lock {
             hash: news.hash,
             database: news.database,
@@ -96,6 +104,7 @@ impl Lock {
             is_taken_unasked: false,
             is_read_by_others: false,
             told_shared: false,
+            metrics,
         };
         lock.begin(news, cause, "took it");
         lock
@@ -207,7 +216,13 @@ impl Lock {
         if is_renewed {
             self.is_taken_unasked = true;
             self.evidence.is_compared = true;
-            self.tenure.note_renewal(cause, news.at_ms);
+            self.renew(cause, news.at_ms);
+        } else if let Some(metrics) = &self.metrics {
+            // Short ones may be the same for all clients.
+            let token = Some(self.tenure.token).filter(|token| token.is_long);
+            let names = token.map(|token| Name::Token(token.digest)).into_iter();
+            let names = names.chain([Name::Connection(cause.who.id)]);
+            metrics.note_taken(names, self.hash, news.at_ms);
         }
         let what = if is_renewed { "renewed it" } else { what };
         self.timeline.add(cause, What::Start(what), news.at_ms);
@@ -362,7 +377,7 @@ impl Lock {
         let before_ms = std::mem::replace(&mut self.tenure.expires_at_ms, expires_at_ms);
         if self.knows_value(news, cause) {
             if expires_at_ms.is_some() && (before_ms.is_some() || self.tenure.was_dated) {
-                self.tenure.note_renewal(cause, news.at_ms);
+                self.renew(cause, news.at_ms);
             }
             let is_one_step = cause.is_grouped && self.tenure.was_grouped;
             let is_holder = self.tenure.holder.id == cause.who.id;
@@ -405,7 +420,7 @@ impl Lock {
                 self.tenure.covered.get_or_insert(before.digest);
             }
             if is_own && !is_new && expires_at_ms.is_some() {
-                self.tenure.note_renewal(cause, news.at_ms);
+                self.renew(cause, news.at_ms);
             }
             self.tenure.token = next.token;
             self.tenure.expires_at_ms = expires_at_ms;
@@ -482,7 +497,17 @@ impl Lock {
         self.tenure.holder.id == cause.who.id && !is_late
     }
 
+    fn renew(&mut self, cause: &Cause<'_>, at_ms: u64) {
+        self.tenure.note_renewal(cause, at_ms);
+        if let Some(metrics) = &self.metrics {
+            metrics.note_renewal();
+        }
+    }
+
     fn end(&mut self, how: End, at_ms: u64, cause: Option<&Cause<'_>>) {
+        if let Some(metrics) = &self.metrics {
+            metrics.note_end(how, at_ms.saturating_sub(self.tenure.since_ms));
+        }
         let (by, script) = cause.map_or((0, None), |cause| (cause.who.id, cause.script_id()));
         self.tenure.ended = Some(Ended { how, at_ms, by, script });
     }

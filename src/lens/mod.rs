@@ -13,6 +13,7 @@ mod evidence;
 mod findings;
 mod lock;
 mod lock_use;
+mod metrics;
 mod names;
 mod rules;
 mod script;
@@ -36,6 +37,8 @@ use findings::{Findings, Volume};
 use lock::Wrong;
 pub(crate) use lock::{Lock, Refused};
 pub(crate) use lock_use::LockUse;
+use metrics::Metrics;
+pub(crate) use metrics::{Histogram, PatternCounts, PatternMetrics};
 pub(crate) use rules::Rule;
 pub(crate) use script::Script;
 pub(crate) use tenure::{End, Tenure};
@@ -56,6 +59,7 @@ pub struct Lens {
     /// The fencing numbers of the keyspace's locks.
     fencing: Arc<Fencing>,
     counters: Counters,
+    metrics: Metrics,
 }
 
 /// The locks whose keys' hashes belong to one mutex.
@@ -132,7 +136,13 @@ impl Lens {
 
     /// A lens without locks. Holders that have no fencing number of their own get one of these.
     pub fn new(fencing: Arc<Fencing>) -> Lens {
-        Lens { segments: OnceLock::new(), findings: Mutex::default(), fencing, counters: Counters::default() }
+        Lens {
+            segments: OnceLock::new(),
+            findings: Mutex::default(),
+            fencing,
+            counters: Counters::default(),
+            metrics: Metrics::default(),
+        }
     }
 
     /// Whether what happened to a lock is followed.
@@ -322,7 +332,7 @@ impl Lens {
                 wrong.map(|wrong| lock_finding(lock, wrong, news.at_ms))
             }
             None => {
-                let mut lock = Lock::new(news, cause, next);
+                let mut lock = Lock::new(news, cause, next, self.metrics.of(&news.key));
                 lock.note_name(cause);
                 segment.add(lock, news.at_ms);
                 None
@@ -439,8 +449,40 @@ impl Lens {
         }
     }
 
+    /// Counts what happens to locks by these patterns of their keys, with blanks between them.
+    pub fn measure(&self, patterns: &[u8]) {
+        if self.metrics.set(patterns) {
+            for segment in self.segments() {
+                for lock in &mut segment.lock().locks {
+                    lock.metrics = self.metrics.of(&lock.key);
+                }
+            }
+        }
+    }
+
+    /// The metrics of each pattern, in their order, and how many of its locks are held now.
+    pub(crate) fn metrics(&self, now_ms: u64) -> Vec<(Arc<PatternMetrics>, u64)> {
+        let mut all: Vec<_> = self.metrics.all().into_iter().map(|metrics| (metrics, 0)).collect();
+        if all.is_empty() {
+            return all;
+        }
+        for segment in self.segments() {
+            for lock in &mut segment.lock().locks {
+                self.catch_up(lock, now_ms);
+                let counted = lock.metrics.as_ref().filter(|_| lock.is_held());
+                let of_lock =
+                    |(metrics, _): &&mut (_, u64)| counted.is_some_and(|own| Arc::ptr_eq(own, metrics));
+                if let Some((_, held)) = all.iter_mut().find(of_lock) {
+                    *held += 1;
+                }
+            }
+        }
+        all
+    }
+
     /// Forgets the findings and begins to count anew. Locks stay known.
     pub fn reset(&self) {
+        self.metrics.all().iter().for_each(|metrics| metrics.reset());
         self.findings.lock().clear();
         let Counters { taken, refused, released, expired, reentered, woken } = &self.counters;
         for counter in [taken, refused, released, expired, reentered, woken] {

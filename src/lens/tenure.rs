@@ -92,6 +92,17 @@ pub enum End {
 }
 
 impl End {
+    /// The ends by which a holder loses its lock.
+    pub(crate) const LOSSES: [End; 7] = [
+        End::Expired,
+        End::Deleted,
+        End::Broken,
+        End::TakenOver,
+        End::Overwritten,
+        End::Flushed,
+        End::Evicted,
+    ];
+
     /// Its name in LOCKS GET.
     pub fn name(self) -> &'static str {
         match self {
@@ -183,7 +194,7 @@ impl Tenure {
         (self.token.is_long || self.holder.id == cause.who.id) && cause.shows(self.token.digest)
     }
 
-    /// Notes that the holder has renewed it.
+    /// Notes that the holder has renewed it: for [`Lock::renew`](super::Lock), which counts it, too.
     pub(super) fn note_renewal(&mut self, cause: &Cause<'_>, at_ms: u64) {
         let times = self.renewals.times + 1;
         self.renewals = Renewals { times, last_ms: Some(at_ms), script: cause.script_id() };

@@ -193,7 +193,7 @@ fn value_name(parameter: &Parameter) -> &'static str {
         Kind::SavePoints => "seconds changes",
         Kind::Percentiles | Kind::Scores => "numbers",
         Kind::Version => "version",
-        Kind::Text | Kind::Hostname | Kind::Locale | Kind::Title => "text",
+        Kind::Text | Kind::Hostname | Kind::Locale | Kind::Title | Kind::Patterns { .. } => "text",
         _ => "number",
     }
 }

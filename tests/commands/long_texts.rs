@@ -294,30 +294,3 @@ fn zeros_that_fill_up_a_string_take_no_time_and_no_memory_until_they_are_used() 
     client.line(&format!("GETRANGE long {} -1", BYTES - 2)).is("\0x");
     client.line(&format!("GETRANGE new {} -1", BYTES - 2)).is("\0\u{1}");
 }
-
-#[test]
-fn a_script_in_a_transaction_comes_behind_what_is_written_later() {
-    let server = Server::start();
-    let mut client = server.client();
-    client.line(&format!("SETRANGE long {LONG} x")).is(LONG as i64 + 1);
-    client.line("SET short v").is_ok();
-    let elements: Vec<String> = (0..10_000).map(|number| format!("element:{number:040}")).collect();
-    client.cmd(["RPUSH".to_owned(), "list".to_owned()].into_iter().chain(elements)).is(10_000);
-    let script = "return {redis.call('GET', KEYS[1]), #redis.call('GET', KEYS[2])}";
-    for (first, count) in [("GET long", LONG + 1), ("LPOP list 9000", 9000)] {
-        client.line("MULTI").is_ok();
-        client.line(first).is_simple("QUEUED");
-        client.cmd(["EVAL", script, "2", "short", "long"]).is_simple("QUEUED");
-        client.cmd(["EVAL", "return redis.call('NONE')", "0"]).is_simple("QUEUED");
-        client.line("GET long").is_simple("QUEUED");
-        let replies = client.line("EXEC").items();
-        match &replies[0] {
-            Reply::Bulk(text) => assert_eq!(text.len(), count),
-            Reply::Array(items) => assert_eq!(items.len(), count),
-            other => panic!("{first}: {other}"),
-        }
-        assert_eq!(replies[1], Reply::Array(vec![Reply::Bulk(b"v".to_vec()), int(LONG + 1)]));
-        assert!(matches!(&replies[2], Reply::Error(_)), "{}", replies[2]);
-        assert!(matches!(&replies[3], Reply::Bulk(text) if text.len() == LONG + 1 && text.ends_with(b"x")));
-    }
-}

@@ -216,29 +216,6 @@ fn an_attempt_that_waits_is_bound_when_it_is_granted_and_one_that_leaves_at_that
 }
 
 #[test]
-fn ten_thousand_are_renewed_and_let_go_of_at_once_while_others_live() {
-    const LOCKS: usize = 10_000;
-    let server = Server::start();
-    let (mut many, mut holder, mut other) = (server.client(), server.client(), server.client());
-    let number = take(&mut holder, "6000 BOUND");
-    let lock = |number: usize| {
-        let key = format!("many:{number}");
-        request(["LOCK", "ACQUIRE", &key, "a", "PX", "6000", "BOUND", "GRACE", "0"])
-    };
-    many.send(&(0..LOCKS).flat_map(lock).collect::<Vec<u8>>());
-    for _ in 0..LOCKS {
-        many.reply().integer();
-    }
-    let last = format!("PEXPIRETIME many:{}", LOCKS - 1);
-    let first = other.line(&last).integer();
-    wait_until("the last one is renewed", || other.line(&last).integer() > first);
-    other.line("DBSIZE").is(LOCKS as i64 + 1);
-    drop(many);
-    wait_until("they are free", || other.line("DBSIZE").integer() <= 1);
-    other.line("LOCK FENCE l a").is(number);
-}
-
-#[test]
 fn within_transactions_and_scripts_it_is_bound_to_the_caller() {
     let server = Server::start();
     let (mut holder, mut observer) = (server.client(), server.client());

@@ -263,6 +263,7 @@ fn values(kind: &Kind) -> String {
         Kind::Path => "path".to_owned(),
         Kind::Hostname => "host name".to_owned(),
         Kind::Locale => "`C`, `POSIX` or `C.UTF-8`".to_owned(),
+        Kind::Patterns { max } => format!("up to {max} patterns"),
         Kind::Version => "three numbers with dots between them".to_owned(),
         Kind::Title => "text with variables in braces".to_owned(),
         Kind::Directory => "directory that exists".to_owned(),

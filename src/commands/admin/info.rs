@@ -113,7 +113,7 @@ fn info(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     let is_asked_for =
         |name: &str, is_default: bool| wants_all || wants_default && is_default || asks_for(name);
     let used_memory = context.used_memory();
-    crate::commands::locks::watching::correct_in(context.instance, context.tx)?;
+    crate::commands::locks::correcting::correct_in(context.instance, context.tx)?;
     let walk = context.tx.walk()?;
     let sizes = match asks_for(KEY_SIZES) {
         true => Some(context.instance.key_sizes.count(&walk)),
@@ -195,6 +195,27 @@ fn locks(section: &mut Section, view: &View<'_>) {
     for (name, value) in crate::commands::locks::watching::fields(instance, now_ms, view.totals.as_ref()) {
         section.field(format!("locks_{}", name.replace('-', "_")), value);
     }
+    for (number, (metrics, held)) in instance.lens.metrics(now_ms).into_iter().enumerate() {
+        let counts = metrics.counts();
+        let [taken, refused, renewals] = [counts.taken, counts.refused, counts.renewals];
+        let losses: u64 = counts.losses.iter().sum();
+        let (waiting, holding) = (&metrics.waiting, &metrics.holding);
+        let [wait_p50, wait_p99] = [50, 99].map(|percent| waiting.percentile_ms(percent));
+        let [hold_p50, hold_p99] = [50, 99].map(|percent| holding.percentile_ms(percent));
+        section.field(
+            format!("lock_metrics_{number}"),
+            format_args!(
+                "pattern={},held={held},taken={taken},refused={refused},renewals={renewals},losses={losses},\
+                 wait_ms_p50={wait_p50},wait_ms_p99={wait_p99},hold_ms_p50={hold_p50},hold_ms_p99={hold_p99}",
+                plain(&metrics.pattern)
+            ),
+        );
+    }
+}
+
+/// A pattern as part of a field with commas and equals signs, in which clients look for these.
+fn plain(pattern: &[u8]) -> String {
+    String::from_utf8_lossy(pattern).replace([',', '='], "_")
 }
 
 /// How the store does, if there is one.

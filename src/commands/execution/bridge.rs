@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::instance::Instance;
-use crate::keyspace::{Grouping, Missed, Transaction, complete};
+use crate::keyspace::{Grouping, Transaction, complete};
 use crate::resp::{Protocol, Reply, Request, Sent};
 use crate::scripting::shebang::Flags as ScriptFlags;
 use crate::scripting::{Failure, Host, NoCommand, Refused};
@@ -27,8 +27,6 @@ use crate::commands::unsupported;
 pub(in crate::commands) struct Bridge<'a, 'k> {
     instance: &'a Instance,
     tx: &'a mut Transaction<'k>,
-    /// What is missing in the replies of the commands in front of the script.
-    missed: Vec<Missed>,
     /// How the commands around the script belong together.
     grouping: Grouping,
     /// The script's own state while it runs: a database that it selects is not the client's.
@@ -76,13 +74,12 @@ impl<'a, 'k> Bridge<'a, 'k> {
             return Err(not_saved(instance));
         }
         let session = &mut *context.session;
-        let (grouping, missed) = (context.tx.grouping(), context.tx.take_missed());
+        let grouping = context.tx.grouping();
         context.tx.group(Grouping::Script);
         Ok(Bridge {
             instance,
             tx: context.tx,
             grouping,
-            missed,
             own: Some(session.begin_script()),
             is_thorough: is_thorough(instance),
             mark: session.began,
@@ -249,7 +246,6 @@ impl Drop for Bridge<'_, '_> {
         if let Some(own) = self.own.take() {
             self.session.end_script(own);
             self.tx.group(self.grouping);
-            self.tx.put_back_missed(std::mem::take(&mut self.missed));
         }
     }
 }

@@ -214,22 +214,6 @@ fn acquire<'r>(
     served: Only<'_>,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
-    if request.len() > WITHOUT_OPTIONS {
-        return acquire_with_options(tx, request, served, reply);
-    }
-    let (token, lifetime) = token_and_lifetime(request)?;
-    let expires_at_ms = expiry(tx, lifetime, "lock|acquire")?;
-    Ok(take_free(tx, request.at(2), (token, expires_at_ms), served, Some(LockChange::Refused), reply))
-}
-
-/// The same with options, which most requests have not.
-#[inline(never)]
-fn acquire_with_options<'r>(
-    tx: &mut Transaction<'_>,
-    request: Request<'_>,
-    served: Only<'_>,
-    reply: Reply<'r>,
-) -> Result<Taken<'r>> {
     let Acquiring { token, lifetime, wait, is_again, bound, is_notified } = Acquiring::parse(request)?;
     if is_notified && tx.is_in_store() {
         return Err(Error::fixed("ERR NOTIFY is for locks in memory, and this key is in the store"));
@@ -237,6 +221,24 @@ fn acquire_with_options<'r>(
     let key = request.at(2);
     let expires_at_ms = expiry(tx, lifetime, "lock|acquire")?;
     let bond = bound.map(|bound| bound.terms(tx, lifetime)).transpose()?;
+    let wish = |tx: &Transaction<'_>| {
+        if is_notified || bond.is_some() {
+            tx.wish(GuardWish { key: key.into(), is_notified, bond });
+        }
+    };
+    if is_again && holds(tx, key, token) {
+        let fence = fence_or_new(tx, key);
+        tx.follow_taken_again(key);
+        // Never sooner than it would.
+        if tx.peek_expiry(key).flatten().is_some_and(|at_ms| at_ms < expires_at_ms) {
+            tx.set_expiry(key, Some(expires_at_ms));
+        }
+        if bond.is_none() {
+            tx.promise_lock(key, expires_at_ms);
+        }
+        wish(tx);
+        return Ok(Taken::Something(reply.integer(fence.cast_signed())));
+    }
     let otherwise = match (served, wait) {
         // It goes on waiting.
         (Some(_), _) => None,
@@ -244,51 +246,15 @@ fn acquire_with_options<'r>(
         (None, _) if tx.grouping() != Grouping::Alone => Some(LockChange::Refused),
         (None, _) => Some(LockChange::Waits),
     };
-    let taken = match is_again && holds(tx, key, token) {
-        true => {
-            let fence = take_again(tx, key, expires_at_ms, bond.is_some());
-            Taken::Something(reply.integer(fence.cast_signed()))
-        }
-        false => take_free(tx, key, (token, expires_at_ms), served, otherwise, reply),
-    };
-    if matches!(taken, Taken::Something(_)) && (is_notified || bond.is_some()) {
-        tx.wish(GuardWish { key: key.into(), is_notified, bond });
-    }
-    Ok(taken)
-}
-
-/// Takes the lock if it is free, and if no client stands in line before this one.
-#[inline]
-fn take_free<'r>(
-    tx: &mut Transaction<'_>,
-    key: &[u8],
-    (token, expires_at_ms): (&[u8], u64),
-    served: Only<'_>,
-    otherwise: Option<LockChange>,
-    reply: Reply<'r>,
-) -> Taken<'r> {
     if served.is_none() && tx.leaves_to_line(key) {
-        return Taken::Nothing(reply);
+        return Ok(Taken::Nothing(reply));
     }
     let Some(fence) = tx.acquire(key, token, expires_at_ms, otherwise) else {
-        return Taken::Nothing(reply);
+        return Ok(Taken::Nothing(reply));
     };
     tell_of_write(tx, key, Expiry::At(expires_at_ms));
-    Taken::Something(reply.integer(fence.cast_signed()))
-}
-
-/// Takes the lock that the token holds already. Returns its number.
-fn take_again(tx: &mut Transaction<'_>, key: &[u8], expires_at_ms: u64, is_bound: bool) -> u64 {
-    let fence = fence_or_new(tx, key);
-    tx.follow_taken_again(key);
-    // Never sooner than it would.
-    if tx.peek_expiry(key).flatten().is_some_and(|at_ms| at_ms < expires_at_ms) {
-        tx.set_expiry(key, Some(expires_at_ms));
-    }
-    if !is_bound {
-        tx.promise_lock(key, expires_at_ms);
-    }
-    fence
+    wish(tx);
+    Ok(Taken::Something(reply.integer(fence.cast_signed())))
 }
 
 const LOCK_EXTEND: Command = Command {

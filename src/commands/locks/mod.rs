@@ -1,4 +1,7 @@
-//! Locks: those who take them ([`holding`]), and those who look at them ([`watching`]).
+//! Locks: those who take them ([`holding`]), and those who look at them: at each one
+//! ([`watching`]), and at all of a pattern ([`patterns`]).
 
+pub(crate) mod correcting;
 pub(crate) mod holding;
+mod patterns;
 pub(crate) mod watching;

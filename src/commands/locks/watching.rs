@@ -13,6 +13,8 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
 use crate::types;
 
+use super::correcting::correct_in;
+use super::patterns::LOCKS_PATTERNS;
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
@@ -31,7 +33,7 @@ const LOCKS: Command = Command {
     since: "1.0.0",
     complexity: "Depends on subcommand.",
     cost: costs::ARGUMENTS,
-    subcommands: &[LOCKS_GET, LOCKS_HELP, LOCKS_LIST, LOCKS_LOG, LOCKS_RESET, LOCKS_STATS],
+    subcommands: &[LOCKS_GET, LOCKS_HELP, LOCKS_LIST, LOCKS_LOG, LOCKS_PATTERNS, LOCKS_RESET, LOCKS_STATS],
     run: Run::Subcommands,
     ..Command::DEFAULTS
 };
@@ -384,30 +386,6 @@ fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
     let totals = context.tx.walk()?.totals();
     let counted = fields(context.instance, context.tx.now_ms(), Some(&totals));
     Ok(reply.tree(&tree::map(counted.iter().map(|(name, value)| (*name, tree::integer(*value as i64))))))
-}
-
-/// Corrects the lens where it has missed that a lock is gone, for a transaction that may look at any shard.
-pub(in crate::commands) fn correct_in(instance: &Instance, tx: &Transaction<'_>) -> Result<()> {
-    let walk = tx.walk()?;
-    correct(instance, tx.now_ms(), |database, key| Some(walk.has_lock(database, key)));
-    Ok(())
-}
-
-/// Corrects the lens where it has missed that a lock is gone, so that held locks are counted right.
-/// `is_there` returns whether a key is a lock, or `None` if others have the keys: then the rest is left as it
-/// is.
-pub(crate) fn correct(
-    instance: &Instance,
-    now_ms: u64,
-    mut is_there: impl FnMut(usize, &[u8]) -> Option<bool>,
-) {
-    for held in instance.lens.held(now_ms, |_| true) {
-        match is_there(held.database, &held.key) {
-            Some(true) => {}
-            Some(false) => instance.lens.miss(&held, now_ms),
-            None => return,
-        }
-    }
 }
 
 /// The fields of LOCKS STATS, INFO and metrics. Only the shards know how many locks are not followed, and how

@@ -25,6 +25,15 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         ..Parameter::text(|config| &config.lock_lens_only)
     },
     Parameter {
+        name: "lock-metrics",
+        help: "Patterns of locks for which waits, holding times and losses are counted, with blanks between them",
+        detail: "A lock counts for the first pattern that matches; see LOCKS PATTERNS, INFO and /metrics",
+        // Each one has its histograms, in memory and on the page of metrics.
+        kind: Kind::Patterns { max: 64 },
+        origin: Origin::Keyfast,
+        ..Parameter::text(|config| &config.lock_metrics)
+    },
+    Parameter {
         name: "store",
         help: "Store that servers share: a postgres:// or etcd:// URL",
         detail: "For example postgres://user@host/db or etcd://host,host; empty for none",

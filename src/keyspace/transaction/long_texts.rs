@@ -260,13 +260,6 @@ impl Transaction<'_> {
     pub fn take_missed(&mut self) -> Vec<Missed> {
         self.left.get_mut().if_any().map(|aftermath| take(&mut aftermath.missed)).unwrap_or_default()
     }
-
-    /// Puts back what was taken while others had replies of their own, in whose place these have no part.
-    pub fn put_back_missed(&mut self, missed: Vec<Missed>) {
-        if !missed.is_empty() {
-            self.leave(|aftermath| aftermath.missed = missed);
-        }
-    }
 }
 
 /// How many bytes are missing in the output.

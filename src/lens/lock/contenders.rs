@@ -7,6 +7,7 @@ use super::{Lock, Wrong};
 use crate::clients::Who;
 use crate::keyspace::LockNews;
 use crate::lens::cause::Cause;
+use crate::lens::metrics::Name;
 use crate::lens::rules::Rule;
 use crate::lens::timeline::{REFUSED, WAITS, What};
 
@@ -92,6 +93,10 @@ impl Lock {
         let was_quiet = self.is_quiet(Rule::NoExpiry);
         let failed = u64::from(what != WAITS);
         self.refused += failed;
+        if let Some(metrics) = &self.metrics {
+            let names = cause.shown().map(Name::Token).chain([Name::Connection(cause.who.id)]);
+            metrics.note_wanted(names, self.hash, news.at_ms, what == WAITS);
+        }
         cause.shown().for_each(|token| self.remember(token));
         let at = self.refused_by.iter().position(|refused| refused.who.id == cause.who.id);
         let mut refused = match at {

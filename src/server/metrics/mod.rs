@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::commands::admin::info::View;
-use crate::commands::locks::watching;
+use crate::commands::locks::correcting;
 use crate::instance::Instance;
 use crate::keyspace::Totals;
 
@@ -189,7 +189,7 @@ impl Teller {
         let started = Instant::now();
         let keyspace = &self.instance.keyspace;
         let is_there = |database: usize, key: &[u8]| keyspace.has_lock_soon(database, key);
-        watching::correct(&self.instance, self.instance.clock.now_ms(), is_there);
+        correcting::correct(&self.instance, self.instance.clock.now_ms(), is_there);
         let view = View::new(&self.instance, self.totals().await);
         let mut page = page::Page::default();
         numbers::tell(&mut page, &view, self.started_s);

@@ -9,7 +9,7 @@ use crate::commands::admin::info::{self, View};
 use crate::config::print_percentile;
 use crate::instance::Instance;
 use crate::keyspace::DatabaseSize;
-use crate::lens::Rule;
+use crate::lens::{End, Histogram, PatternCounts, PatternMetrics, Rule};
 use crate::statistics::commands::CommandTotals;
 
 use super::page::{MetricKind, Page};
@@ -37,6 +37,7 @@ pub(super) fn tell(page: &mut Page, view: &View<'_>, started_s: u64) {
         }
     }
     tell_findings(page, &fields);
+    tell_patterns(page, instance);
     tell_parameters(page, instance);
     tell_databases(page, view);
     tell_commands(page, instance);
@@ -108,6 +109,53 @@ fn tell_findings(page: &mut Page, fields: &Fields<'_>) {
             findings.sample(&[("rule", rule.name())], count);
         }
     }
+}
+
+/// Writes what is counted by the patterns of `lock-metrics`.
+fn tell_patterns(page: &mut Page, instance: &Instance) {
+    let all = instance.lens.metrics(instance.clock.now_ms());
+    let all: Vec<_> = all
+        .iter()
+        .map(|(metrics, held)| (String::from_utf8_lossy(&metrics.pattern), &**metrics, *held))
+        .collect();
+    let help = "Locks that are held now, by the patterns of lock-metrics.";
+    let mut family = page.family("keyfast_locks_pattern_held", MetricKind::Gauge, help);
+    all.iter().for_each(|(pattern, _, held)| family.sample(&[("pattern", pattern)], held));
+    let mut tell = |name, help, value: fn(&PatternCounts) -> u64| {
+        let mut family = page.family(name, MetricKind::Counter, help);
+        for (pattern, metrics, _) in &all {
+            family.sample(&[("pattern", pattern)], value(&metrics.counts()));
+        }
+    };
+    tell("keyfast_locks_pattern_taken_total", "How often a lock was taken.", |counts| counts.taken);
+    tell("keyfast_locks_pattern_refused_total", "How many attempts failed.", |counts| counts.refused);
+    let help = "How often a holder has renewed its lock.";
+    tell("keyfast_locks_pattern_renewals_total", help, |counts| counts.renewals);
+    let help = "How often a holder has lost its lock, by the way in which it was lost.";
+    let mut losses = page.family("keyfast_locks_pattern_losses_total", MetricKind::Counter, help);
+    for (pattern, metrics, _) in &all {
+        for (end, times) in End::LOSSES.iter().zip(metrics.counts().losses) {
+            losses.sample(&[("pattern", pattern), ("reason", end.name())], times);
+        }
+    }
+    let mut tell = |name, help, histogram: fn(&PatternMetrics) -> &Histogram| {
+        let mut family = page.family(name, MetricKind::Histogram, help);
+        for (pattern, metrics, _) in &all {
+            let histogram = histogram(metrics);
+            let mut count = 0;
+            for (limit_ms, within) in histogram.cumulative() {
+                let limit = limit_ms.map_or("+Inf".to_owned(), |ms| (ms as f64 / 1e3).to_string());
+                family.part("_bucket", &[("pattern", pattern), ("le", &limit)], within);
+                count = within;
+            }
+            family.part("_sum", &[("pattern", pattern)], histogram.total_ms() as f64 / 1e3);
+            family.part("_count", &[("pattern", pattern)], count);
+        }
+    };
+    let help = "For how long clients waited that have taken a lock.";
+    tell("keyfast_locks_pattern_wait_seconds", help, |metrics| &metrics.waiting);
+    let help = "For how long clients held a lock.";
+    tell("keyfast_locks_pattern_hold_seconds", help, |metrics| &metrics.holding);
 }
 
 fn tell_parameters(page: &mut Page, instance: &Instance) {

@@ -599,7 +599,9 @@ impl Transaction<'_> {
             let (mut reply, before) = (Vec::new(), self.take_missed());
             let attempted = waiter.attempt.attempt(self, &keys, &mut reply);
             let missed = self.take_missed();
-            self.put_back_missed(before);
+            if !before.is_empty() {
+                self.leave(|aftermath| aftermath.missed = before);
+            }
             match attempted {
                 Attempted::Served => {
                     self.attribute_lock(key, &waiter);
