@@ -117,7 +117,7 @@ impl Alarms {
         self.changed.notified().await;
     }
 
-    /// The first keys that are called or whose moments have come. These have no alarm any more.
+    /// The first keys that are called or whose moments have come. The latter have no alarm any more.
     pub(in crate::keyspace) fn take_due(&self, now_ms: u64) -> Vec<DatabaseKey> {
         let mut set = self.set.lock();
         // However many are called, others are renewed in time.
