@@ -67,10 +67,10 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "long-requests-memory",
-        help: "Memory that the results of long requests may take together; 0 for a quarter of the memory",
-        detail: "Results are replies until clients have taken them, and what is made until it is stored; \
-                 beyond the limit a long request gets an error. The memory is that of the machine, or of its \
-                 container",
+        help: "Memory that the results of long requests may take together; 0 for a quarter of the machine's \
+               or container's",
+        detail: "Results are replies until clients take them, and what is made until it is stored; a request \
+                 beyond it gets an error",
         default: "0",
         kind: Kind::Bytes { min: 0, max: i64::MAX as u64 },
         origin: Origin::Keyfast,
