@@ -17,8 +17,8 @@ use crate::glob::Pattern;
 
 /// If a client tries again after a longer time, it begins to wait anew.
 const PAUSE_MAX_MS: u64 = 10_000;
-/// The names of clients that wait for locks of one pattern, at most. A client has one by its connection and one
-/// by each argument that may be its token. The waits of others count as 0 ms.
+/// The names of clients that wait for locks of one pattern, at most. A client has one by its connection and
+/// one by each argument that may be its token. The waits of others count as 0 ms.
 const WAITS_MAX: usize = 8192;
 /// How often those that wait no longer are removed.
 const TIDY_EVERY_MS: u64 = 1000;
