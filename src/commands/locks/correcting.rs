@@ -1,4 +1,4 @@
-//! Corrects the lens where it has missed that a lock is gone, so that the locks that are held are counted right.
+//! Corrects the lens where it has missed that a lock is gone. Then the locks that are held are counted right.
 
 use crate::commands::facts::Result;
 use crate::instance::Instance;
