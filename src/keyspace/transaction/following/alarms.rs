@@ -29,12 +29,18 @@ pub struct Alarms {
 struct Set {
     moments_ms: BTreeMap<DatabaseKey, u64>,
     in_order: BTreeSet<(u64, DatabaseKey)>,
+    /// What comes before all alarms. Most servers never have any of it, and need no room for it.
+    urgent: Option<Box<Urgent>>,
+    /// Whether no alarm rings any more: the server ends.
+    is_over: bool,
+}
+
+#[derive(Debug, Default)]
+struct Urgent {
     /// Keys whose turn is now, whatever their alarms.
     called: VecDeque<DatabaseKey>,
     /// Keys to which nothing can be done now. They are called again soon.
     put_off: Vec<DatabaseKey>,
-    /// Whether no alarm rings any more: the server ends.
-    is_over: bool,
 }
 
 impl Alarms {
@@ -72,9 +78,10 @@ impl Alarms {
         if set.is_over {
             return;
         }
-        match set.called.is_empty() {
-            true => set.called = keys,
-            false => set.called.append(&mut keys),
+        let called = &mut set.urgent.get_or_insert_default().called;
+        match called.is_empty() {
+            true => *called = keys,
+            false => called.append(&mut keys),
         }
         self.changed.notify_one();
     }
@@ -83,7 +90,7 @@ impl Alarms {
     pub(in crate::keyspace) fn put_off(&self, key: DatabaseKey) {
         let mut set = self.set.lock();
         if !set.is_over {
-            set.put_off.push(key);
+            set.urgent.get_or_insert_default().put_off.push(key);
         }
     }
 
@@ -95,21 +102,22 @@ impl Alarms {
 
     /// Calls the keys that were put off.
     pub fn resume(&self) {
-        let mut set = self.set.lock();
-        let put_off = std::mem::take(&mut set.put_off);
-        set.called.extend(put_off);
+        if let Some(Urgent { called, put_off }) = self.set.lock().urgent.as_deref_mut() {
+            called.extend(put_off.drain(..));
+        }
     }
 
     /// Whether keys were put off.
     pub fn have_put_off(&self) -> bool {
-        !self.set.lock().put_off.is_empty()
+        self.set.lock().urgent.as_ref().is_some_and(|urgent| !urgent.put_off.is_empty())
     }
 
     /// The moment of the first alarm, in milliseconds since 1970; 0 if a key is called.
     pub fn first_ms(&self) -> Option<u64> {
         let set = self.set.lock();
         let first = set.in_order.first().map(|(moment_ms, _)| *moment_ms);
-        if set.called.is_empty() { first } else { Some(0) }
+        let is_called = set.urgent.as_ref().is_some_and(|urgent| !urgent.called.is_empty());
+        if is_called { Some(0) } else { first }
     }
 
     /// Returns when an alarm was set that is the first one.
@@ -120,9 +128,13 @@ impl Alarms {
     /// The first keys that are called or whose moments have come. The latter have no alarm any more.
     pub(in crate::keyspace) fn take_due(&self, now_ms: u64) -> Vec<DatabaseKey> {
         let mut set = self.set.lock();
+        let mut due = Vec::new();
         // However many are called, others are renewed in time.
-        let called = set.called.len().min(RUNG_AT_ONCE_MAX / 2);
-        let mut due: Vec<DatabaseKey> = set.called.drain(..called).collect();
+        if let Some(Urgent { called, .. }) = set.urgent.as_deref_mut() {
+            due.extend(called.drain(..called.len().min(RUNG_AT_ONCE_MAX / 2)));
+        }
+        // The room that very many have needed is given back.
+        set.urgent.take_if(|urgent| urgent.called.is_empty() && urgent.put_off.is_empty());
         while due.len() < RUNG_AT_ONCE_MAX
             && set.in_order.first().is_some_and(|(moment_ms, _)| *moment_ms <= now_ms)
         {
