@@ -63,6 +63,7 @@ const RULES: &[(&str, &str, Trial)] = &[
     ("sh", "etcdctl role", Trial::Shown("tests/locks/store starts servers on etcd, with users")),
     ("python", "import os\n\nimport pytest\n", Trial::Script("tests/clients/python/run")),
     ("python", "import redis\n", Trial::Script("tests/clients/python/test_documents.py")),
+    ("python", "import uuid\n\nimport redis\n", Trial::Script("tests/clients/python/test_documents.py")),
     ("python", "from testcontainers.", Trial::Script("tests/docker/testcontainers/run")),
     ("js", "import { GenericContainer, ", Trial::Script("tests/docker/testcontainers/run")),
     (
@@ -120,7 +121,7 @@ fn the_scripts_read_the_documents() {
             "tests/clients/python/test_documents.py",
             &["README.md", "testing.md", "compatibility.md", "locks.md"][..],
         ),
-        ("tests/clients/node/documents.test.mjs", &["compatibility.md"]),
+        ("tests/clients/node/documents.test.mjs", &["compatibility.md", "locks.md"]),
         ("tests/docker/readme", &["README.md", "docker.md"]),
         ("tests/docker/compose", &["store.md"]),
         ("tests/docker/testcontainers/run", &["docker.md"]),
@@ -383,6 +384,26 @@ fn example_of_a_lock(url: &str) -> redis::RedisResult<(Option<u64>, u32)> {
     let line = ["RELEASE", "lock:report", "token-42"];
     let released: u32 = redis::cmd("LOCK").arg(&line).query(&mut connection)?;
     Ok((number, released))
+}
+
+/// The example of a leader on the page on locks. Returns whether it led, and what its release returned.
+fn example_of_a_leader(url: &str) -> redis::RedisResult<(bool, u32)> {
+    let mut connection = redis::Client::open(url)?.get_connection()?;
+    let token = format!("{}-{:?}", std::process::id(), std::time::SystemTime::now());
+    let line = ["ACQUIRE", "leader", &token, "PX", "9000", "WAIT", "0", "AGAIN", "BOUND"];
+    let number: u64 = redis::cmd("LOCK").arg(&line).query(&mut connection)?;
+    let still: Option<u64> = redis::cmd("LOCK").arg(&["FENCE", "leader", &token]).query(&mut connection)?;
+    let released: u32 = redis::cmd("LOCK").arg(&["RELEASE", "leader", &token]).query(&mut connection)?;
+    Ok((still == Some(number), released))
+}
+
+#[test]
+fn the_example_in_rust_leads_each_time() {
+    let server = Server::start();
+    let url = format!("redis://{}", server.address());
+    for _ in 0..2 {
+        assert_eq!(example_of_a_leader(&url).expect("a leader"), (true, 1));
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-// The JavaScript in the README and in the page on compatibility, each block as it stands there: it is executed twice, and prints
-// each time what the comments beside its console.log calls say.
+// The JavaScript in the README and in the pages on compatibility and locks, each block as it stands there: it is executed twice,
+// and prints each time what the comments beside its console.log calls say.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -10,7 +10,7 @@ import { promisify } from "node:util";
 
 import { Server } from "./server.mjs";
 
-const DOCUMENTS = ["README.md", "src/guide/compatibility.md"].map((name) => new URL(`../../../${name}`, import.meta.url));
+const DOCUMENTS = ["README.md", "src/guide/compatibility.md", "src/guide/locks.md"].map((name) => new URL(`../../../${name}`, import.meta.url));
 const ADDRESS = "localhost:6379"; // what the documents write for a server
 const RUN_MS_MAX = 60_000;
 
