@@ -244,3 +244,44 @@ fn a_token_that_two_connections_have_is_found_if_it_is_compared() {
     }
     is_found(&mut observer, &[]);
 }
+
+/// A script that renews the locks of many jobs gets their tokens in one argument, as BullMQ's does.
+const RENEW_PACKED: &str = "local tokens = cmsgpack.unpack(ARGV[1]) if redis.call('get', KEYS[1]) == tokens[1] then return redis.call('set', KEYS[1], tokens[1], 'PX', ARGV[2]) end return 0";
+
+#[test]
+fn a_holder_is_late_though_its_script_has_the_tokens_of_many_locks_in_one_argument() {
+    let (mut observer, [mut one, mut two], _server) = frozen(["one", "two"]);
+    let renew = |client: &mut Client, key: &str, token: &str| {
+        let packed = [&[0x91, 0xd9, token.len() as u8], token.as_bytes()].concat();
+        client.cmd([b"EVAL", RENEW_PACKED.as_bytes(), b"1", key.as_bytes(), &packed, b"60000"]).ignored();
+    };
+    let mut number = 0;
+    for (story, expected) in [
+        ("expires, is taken", &[("expired-while-held", &["one", "two"][..])][..]),
+        ("is flushed, is taken", &[("lost-while-held", &["one", "two"])]),
+        ("is released, is taken", &[]),
+        ("expires, is taken by itself", &[]),
+        ("renews", &[]),
+    ] {
+        let key = next_key(&mut observer, &mut number);
+        take(&mut one, &key, ONES);
+        renew(&mut one, &key, ONES);
+        let mut token = ONES;
+        for event in story.split(", ") {
+            match event {
+                "expires" => observer.line("CLOCK ADVANCE 61000").is_ok(),
+                "is flushed" => observer.line("FLUSHALL").is_ok(),
+                "is released" => assert_eq!(delete(&mut one, &key, ONES), 1),
+                "is taken" => take(&mut two, &key, TWOS),
+                "is taken by itself" => {
+                    token = STRANGERS;
+                    take(&mut one, &key, token);
+                }
+                _ => renew(&mut one, &key, ONES),
+            }
+        }
+        renew(&mut one, &key, token);
+        renew(&mut one, &key, token);
+        is_found(&mut observer, expected);
+    }
+}

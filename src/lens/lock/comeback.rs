@@ -31,7 +31,11 @@ impl Lock {
         let means = |tenure: &&mut Tenure| tenure.ended.is_some() && tenure.is_meant_by(cause);
         let shown = std::iter::once(&mut self.tenure).chain(&mut self.past).find(means).is_some();
         let is_present_holder = self.is_held() && self.tenure.holder.id == cause.who.id;
-        if !shown && (!acts || is_present_holder || cause.compares()) {
+        // A script that renews the locks of many jobs has their tokens in one argument, where none is shown.
+        let renewed = |tenure: &Tenure| tenure.holder.id == cause.who.id && tenure.is_renewed_by(cause);
+        let mut tenures = std::iter::once(&self.tenure).chain(&self.past);
+        let renews = !is_present_holder && tenures.any(|tenure| tenure.ended.is_some() && renewed(tenure));
+        if !shown && !renews && (!acts || is_present_holder || cause.compares()) {
             return self.meet_stranger(cause);
         }
         let is_him = |tenure: &&mut Tenure| {
