@@ -1,19 +1,24 @@
 """Job queues: each gets a hundred jobs, and each job must be done once, by whichever worker was waiting for it.
 
-They use lists, hashes, sets and sorted sets, commands that wait (BRPOP, BLMOVE, BZPOPMIN), scripts and MULTI.
+They use lists, hashes, sets and sorted sets, commands that wait (BRPOP, BLMOVE, BZPOPMIN), scripts and MULTI. Some take
+locks, or write what looks like locks: the lens finds no misuse in what they do, and finds a scheduler that stood still.
 """
 
 import asyncio
+import datetime
 import gc
 import os
 import pathlib
 import subprocess
 import sys
+import threading
 import unittest
+
+import redis
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "python"))
-from server import Server  # noqa: E402
+from server import Server, binary  # noqa: E402
 
 JOBS = 100
 SECONDS_MAX = 60  # for all jobs; a quiet machine needs two
@@ -22,13 +27,29 @@ SECONDS_MAX = 60  # for all jobs; a quiet machine needs two
 class Workers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server().start()
+        extra = () if os.path.basename(binary()) == "redis-server" else ("--enable-clock-command", "yes")
+        cls.server = Server(*extra).start()
         cls.url = f"redis://127.0.0.1:{cls.server.port}"
         os.environ["WORKERS_URL"] = cls.url
 
     @classmethod
     def tearDownClass(cls):
         cls.server.stop()
+
+    def setUp(self):
+        self.client = redis.Redis(port=self.server.port, decode_responses=True)
+        self.expected = []
+
+    def tearDown(self):
+        if os.path.basename(binary()) != "redis-server":
+            found = self.client.execute_command("LOCKS LOG", -1)
+            fields = [one if isinstance(one, dict) else dict(zip(one[::2], one[1::2])) for one in found]
+            self.client.execute_command("LOCKS RESET")
+            # Entries of a cache look like locks: they are listed, and the server's log is silent about them.
+            fields = [each for each in fields if not each["key"].startswith(":1:")]
+            self.assertEqual([each["rule"] for each in fields], self.expected, found)
+            self.assertNotIn(":1:", self.server.said())
+        self.client.close()
 
     def test_celery(self):
         from jobs import add_by_celery, app
@@ -46,18 +67,50 @@ class Workers(unittest.TestCase):
             worker.terminate()
             worker.wait()
 
-    # Since 1.12 RQ keeps results in streams, which are not there yet.
     def test_rq(self):
-        from redis import Redis
         from rq import Queue, SimpleWorker
 
         import jobs
 
-        connection = Redis.from_url(f"{self.url}/3")
+        connection = redis.Redis.from_url(f"{self.url}/3")
         queue = Queue(connection=connection)
         queued = [queue.enqueue(jobs.add, number, 1) for number in range(JOBS)]
-        SimpleWorker([queue], connection=connection).work(burst=True, logging_level="ERROR")
-        self.assertEqual([job.result for job in queued], list(range(1, JOBS + 1)))
+        queued.append(queue.enqueue_in(datetime.timedelta(0), jobs.add, JOBS, 1))
+        # Its scheduler takes a lock for the queue, and releases it.
+        SimpleWorker([queue], connection=connection).work(burst=True, with_scheduler=True, logging_level="ERROR")
+        self.assertEqual([job.return_value() for job in queued], list(range(1, JOBS + 2)))
+
+    @unittest.skipIf(os.path.basename(binary()) == "redis-server", "Redis has no CLOCK")
+    def test_a_scheduler_of_rq_that_stood_still_is_found(self):
+        from rq.scheduler import RQScheduler
+
+        connections = [redis.Redis.from_url(f"{self.url}/8") for _ in range(2)]
+        late, next_one = (RQScheduler(["letters"], connection) for connection in connections)
+        self.assertEqual(late.acquire_locks(), {"letters"})
+        self.assertEqual(next_one.acquire_locks(), set())
+        late.heartbeat()
+        self.client.execute_command("CLOCK ADVANCE", 3_600_000)
+        self.assertEqual(next_one.acquire_locks(), {"letters"})
+        late.heartbeat()
+        self.client.execute_command("CLOCK RESUME")
+        self.expected = ["expired-while-held"]
+
+    def test_django_caches(self):
+        from django.core.cache.backends.redis import RedisCache
+
+        caches = [RedisCache(f"{self.url}/9", {}) for _ in range(3)]
+        for number in range(20):
+            one, other, third = caches[number % 3 :] + caches[: number % 3]
+            self.assertEqual(one.get_or_set("page", lambda: f"content {number}", 60), f"content {number}")
+            self.assertEqual(other.get_or_set("page", lambda: "another", 60), f"content {number}")
+            other.set("page", "newer", 60)
+            self.assertTrue(third.touch("page", 30))
+            self.assertEqual(third.get("page"), "newer")
+            third.delete("page")
+            one.add("visits", 0, 60)
+            other.incr("visits")
+        for cache in caches:
+            cache.close()
 
     def test_dramatiq(self):
         import dramatiq
@@ -79,6 +132,27 @@ class Workers(unittest.TestCase):
         results = [message.get_result(block=True, timeout=SECONDS_MAX * 1000) for message in messages]
         worker.stop()
         self.assertEqual(results, list(range(1, JOBS + 1)))
+
+    def test_limiters_of_dramatiq(self):
+        from dramatiq.rate_limits import ConcurrentRateLimiter, WindowRateLimiter
+        from dramatiq.rate_limits.backends import RedisBackend
+
+        backends = [RedisBackend(url=f"{self.url}/10") for _ in range(3)]
+        passed = []
+
+        def work(backend):
+            mutex = ConcurrentRateLimiter(backend, "mutex", limit=1, ttl=60_000)
+            window = WindowRateLimiter(backend, "window", limit=1000, window=60)
+            for _ in range(20):
+                with mutex.acquire(raise_on_failure=False) as acquired, window.acquire(raise_on_failure=False):
+                    passed.append(acquired)
+
+        threads = [threading.Thread(target=work, args=(backend,)) for backend in backends]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertIn(True, passed)
 
     def test_huey(self):
         from huey import PriorityRedisHuey, RedisHuey
