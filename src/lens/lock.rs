@@ -541,6 +541,9 @@ impl Lock {
 
     /// The client of a lock without an expiry has disconnected. Returns misuse if it is the first time.
     pub(super) fn leave(&mut self, client: u64) -> Option<Wrong> {
+        for tenure in std::iter::once(&mut self.tenure).chain(&mut self.past) {
+            tenure.client_is_gone |= tenure.holder.id == client;
+        }
         if !self.is_held() || self.tenure.holder.id != client {
             return None;
         }

@@ -41,8 +41,10 @@ pub struct Tenure {
     /// Whether it had an expiry when it was taken.
     pub(super) was_dated: bool,
     pub(super) was_grouped: bool,
-    /// Whether the client has disconnected.
+    /// Whether the client has disconnected while it held the lock.
     pub(super) has_left: bool,
+    /// Whether the client has disconnected, at whatever time.
+    pub(super) client_is_gone: bool,
     told: u16,
 }
 
@@ -169,6 +171,7 @@ impl Tenure {
             was_dated: expires_at_ms.is_some(),
             was_grouped: cause.is_grouped,
             has_left: false,
+            client_is_gone: false,
             told: 0,
         }
     }

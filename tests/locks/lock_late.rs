@@ -285,3 +285,39 @@ fn a_holder_is_late_though_its_script_has_the_tokens_of_many_locks_in_one_argume
         is_found(&mut observer, expected);
     }
 }
+
+/// The token of phpredis' sessions is short: the names of the machine and of the process. Each request of a
+/// process has a connection of its own.
+#[test]
+fn a_process_may_have_one_token_for_its_connections_and_its_late_look_is_found() {
+    let (mut observer, [], server) = frozen([]);
+    let session = |name: &str| {
+        let mut client = server.client3();
+        client.cmd(["CLIENT", "SETNAME", name]).is_ok();
+        client
+    };
+    let (key, web1, web2) = ("SESSION:visitor_LOCK", "web|17", "web|18");
+    for _ in 0..3 {
+        let mut request = session("request");
+        take(&mut request, key, web1);
+        request.cmd(["GET", key]).is(web1);
+        assert_eq!(delete(&mut request, key, web1), 1);
+        let id = request.line("CLIENT ID").integer();
+        drop(request);
+        wait_until("the connection has ended", || {
+            observer.line(&format!("CLIENT LIST ID {id}")).text().is_empty()
+        });
+    }
+    is_found(&mut observer, &[]);
+    let (mut late, mut next) = (session("late"), session("next"));
+    take(&mut late, key, web1);
+    observer.line("CLOCK ADVANCE 61000").is_ok();
+    take(&mut next, key, web2);
+    late.cmd(["GET", key]).is(web2);
+    is_found(&mut observer, &[("expired-while-held", &["late", "next"])]);
+    // Two connections that are there at the same time share a token.
+    assert_eq!(delete(&mut next, key, web2), 1);
+    observer.line("LOCKS RESET").is_ok();
+    take(&mut next, key, web1);
+    is_found(&mut observer, &[("token-not-unique", &["next"])]);
+}

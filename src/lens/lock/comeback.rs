@@ -106,7 +106,8 @@ impl Lock {
         let mut tenures = std::iter::once(&self.tenure).chain(&self.past);
         let is_shared = tenures.any(|tenure| {
             let is_compared = self.evidence.is_compared || tenure.was_compared;
-            let is_of_another = tenure.holder.id != next.holder.id;
+            // A process may have one token for all its connections, one after the other.
+            let is_of_another = tenure.holder.id != next.holder.id && !tenure.client_is_gone;
             is_compared && is_of_another && tenure.token.digest == next.token.digest
         });
         // A process may have one token for all its connections, and a script for which it is its name.
@@ -134,7 +135,9 @@ impl Lock {
         };
         // What programs make and read again, and read from each other, is rather an entry of a cache.
         let is_value = self.is_read_by_others || tenure.was_looked_at;
-        let is_token = tenure.token.is_long && tenure.token.is_word;
+        // A short one is rather a token if releases compare it.
+        let is_no_number = self.evidence.is_compared && !tenure.token.is_small_number;
+        let is_token = tenure.token.is_word && (tenure.token.is_long || is_no_number);
         let rule = tenure.lost_by().filter(|_| is_token)?;
         if is_value && self.evidence().is_none() {
             return None;
