@@ -224,12 +224,27 @@ impl Postgres {
     /// Kills a node with all its processes.
     pub fn kill_node(&self, node: usize) {
         self.signal(node, "KILL");
+        self.remove_segment(node);
+    }
+
+    /// Removes the segment of shared memory that a killed node leaves behind, unless the node starts again in
+    /// the same folder. The system has 4,096 of them for all.
+    fn remove_segment(&self, node: usize) {
+        let pid_file = fs::read_to_string(self.pid_file(node)).unwrap_or_default();
+        // Its line 7: a key, and the number of the segment.
+        let segment = pid_file.lines().nth(6).and_then(|line| line.split_whitespace().nth(1));
+        if let Some(segment) = segment {
+            let _ = Command::new("ipcrm").args(["-m", segment]).stderr(Stdio::null()).status();
+        }
+    }
+
+    fn pid_file(&self, node: usize) -> PathBuf {
+        Path::new(&self.data(node)).join("postmaster.pid")
     }
 
     /// Sends a signal to all processes of a node. The one that starts others starts none meanwhile.
     pub fn signal(&self, node: usize, signal: &str) {
-        let pid_file = Path::new(&self.data(node)).join("postmaster.pid");
-        let Ok(pid_file) = fs::read_to_string(pid_file) else { return };
+        let Ok(pid_file) = fs::read_to_string(self.pid_file(node)) else { return };
         let first: u32 = pid_file.lines().next().and_then(|pid| pid.parse().ok()).expect("a number");
         try_signal(first, "STOP");
         let children = Command::new("ps").args(["-o", "pid=", "--ppid", &first.to_string()]).output();
