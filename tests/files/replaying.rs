@@ -262,7 +262,9 @@ fn a_lower_limit_of_values_does_not_shorten_those_of_the_log() {
     client.line("APPEND k x").is_error("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 }
 
-marked!(also_redis needs_tools: an_acknowledged_change_of_a_long_value_survives_kills);
+// Redis 8.6.3 is not asked: on a busy machine it sometimes loads a value and a count of different
+// transactions.
+marked!(needs_tools: an_acknowledged_change_of_a_long_value_survives_kills);
 fn an_acknowledged_change_of_a_long_value_survives_kills() {
     const CLIENTS: usize = 3;
     let rounds = rounds(20);
