@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use crate::keyspace::Transaction;
-use crate::resp::Request;
 use crate::resp::number::parse_integer;
+use crate::resp::{Reply, Request, Sent};
 
 use super::error::Error;
-use super::facts::{Patience, Result, Timeout};
+use super::facts::{Only, Patience, Result, Timeout, looks_at};
 
 /// A 64-bit integer.
 ///
@@ -67,6 +67,29 @@ impl<E> PopFromSeveral<E> {
             count = Some(positive(options.value()?, "ERR count should be greater than 0")?);
         }
         Ok(PopFromSeveral { keys: at + 1..end_at, end, count: count.unwrap_or(1) })
+    }
+
+    /// Has `pop` pop from the first of the keys that is there, or only from these, and reply. It returns the
+    /// permission to reply if its key is absent, and so does this if all are.
+    ///
+    /// # Errors
+    ///
+    /// Those of `pop`.
+    pub(super) fn pop_first<'a, 'r>(
+        &self,
+        request: Request<'a>,
+        only: Only<'_>,
+        mut reply: Reply<'r>,
+        mut pop: impl FnMut(&'a [u8], Reply<'r>) -> Result<std::result::Result<Sent, Reply<'r>>>,
+    ) -> Result<std::result::Result<Sent, Reply<'r>>> {
+        let keys = self.keys.clone().map(|at| request.at(at));
+        for key in keys.filter(|key| looks_at(only, key)) {
+            match pop(key, reply)? {
+                Ok(sent) => return Ok(Ok(sent)),
+                Err(unused) => reply = unused,
+            }
+        }
+        Ok(Err(reply))
     }
 }
 

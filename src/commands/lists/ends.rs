@@ -10,7 +10,7 @@ use crate::commands::args::{PopFromSeveral, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, ArgumentKind, Categories, Command, Deprecated, Flags, Group, KeyFlags, KeySpec, Only, Result,
-    Run, Traits, looks_at,
+    Run, Traits,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -269,20 +269,14 @@ impl<'a> KeysToPop<'a> {
         &self,
         tx: &mut Transaction<'_>,
         only: Only<'_>,
-        mut reply: Reply<'r>,
+        reply: Reply<'r>,
     ) -> Result<std::result::Result<Sent, Reply<'r>>> {
-        let PopFromSeveral { keys, end, count } = &self.pop;
-        let keys = keys.clone().map(|at| self.request.at(at));
-        for key in keys.filter(|key| looks_at(only, key)) {
-            let popped = pop(tx, key, *end, *count, reply, |popped, reply| {
+        let PopFromSeveral { end, count, .. } = self.pop;
+        self.pop.pop_first(self.request, only, reply, |key, reply| {
+            pop(tx, key, end, count, reply, |popped, reply| {
                 reply.pair(|reply| reply.bulk(key), |reply| popped.write(reply))
-            })?;
-            match popped {
-                Ok(sent) => return Ok(Ok(sent)),
-                Err(unused) => reply = unused,
-            }
-        }
-        Ok(Err(reply))
+            })
+        })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::commands::args::{self, PopFromSeveral, is_word};
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Categories, Command, Cost, Costs, Derived, Estimate, Flags, Group, KeyFlags, KeySpec, Only,
-    Prepares, Result, Run, looks_at,
+    Prepares, Result, Run,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] =
@@ -418,19 +418,13 @@ impl<'a> PoppingFromSeveral<'a> {
         &self,
         tx: &mut Transaction<'_>,
         only: Only<'_>,
-        mut reply: Reply<'r>,
+        reply: Reply<'r>,
     ) -> Result<std::result::Result<Sent, Reply<'r>>> {
-        let PopFromSeveral { keys, end, count } = &self.pop;
-        let keys = keys.clone().map(|at| self.request.at(at));
-        for key in keys.filter(|key| looks_at(only, key)) {
-            let popped = pop(tx, self.request, key, (*end, *count), reply, |popped, reply| {
+        let PopFromSeveral { end, count, .. } = self.pop;
+        self.pop.pop_first(self.request, only, reply, |key, reply| {
+            pop(tx, self.request, key, (end, count), reply, |popped, reply| {
                 reply.pair(|reply| reply.bulk(key), |reply| popped.write(true, reply))
-            })?;
-            match popped {
-                Ok(sent) => return Ok(Ok(sent)),
-                Err(unused) => reply = unused,
-            }
-        }
-        Ok(Err(reply))
+            })
+        })
     }
 }
