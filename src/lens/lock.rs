@@ -296,7 +296,8 @@ impl Lock {
             LockChange::Refused if cause.looks_again => None,
             LockChange::Refused => self.turn_away(news, cause),
             LockChange::TakenAgain => {
-                (self.tenure.holder, self.tenure.has_left) = (Arc::clone(&cause.who), false);
+                self.tenure.holder = Arc::clone(&cause.who);
+                (self.tenure.has_left, self.tenure.client_is_gone) = (false, false);
                 self.step(news, cause, What::Deed("asked for it again, and has it"));
                 None
             }

@@ -198,7 +198,7 @@ impl PatternMetrics {
         }
     }
 
-    /// Begins to count anew. Those who wait go on to wait.
+    /// Begins to count anew. Clients that wait go on to wait.
     pub(super) fn reset(&self) {
         let PatternMetrics { taken, refused, renewals, losses, waiting, holding, .. } = self;
         let histograms = [waiting, holding].into_iter().flat_map(Histogram::counters);

@@ -297,14 +297,11 @@ impl Transaction<'_> {
     #[cold]
     fn log_changes(&mut self) -> Option<u64> {
         let changes = &mut self.left.get_mut().if_any()?.changes;
-        if let Some(changed) = changes.take_only() {
-            return Some(self.append_one(changed));
-        }
-        let mut changes = take(changes);
         changes.tidy();
         if let Some(changed) = changes.take_only() {
             return Some(self.append_one(changed));
         }
+        let changes = take(changes);
         let count = changes.count() + if changes.sealed.is_empty() { 0 } else { 2 };
         (count > 0).then(|| self.append(changes, count > 1))
     }

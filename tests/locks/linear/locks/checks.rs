@@ -253,7 +253,7 @@ fn operations(history: &[Told], tenures: &[Tenure], promises: Promises) -> Vec<O
             _ => {}
         }
         let mut operation = told.operation(promises.expiry);
-        // It brings no end nearer, and the end of the connection is told.
+        // It brings no end nearer, and the history has the end of the connection.
         if let Request::Extend { token, .. } = told.request
             && bound.contains(&token)
         {
