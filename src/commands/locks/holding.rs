@@ -6,12 +6,12 @@
 //! was paused while its lock expired.
 
 use crate::events::EventClass;
-use crate::keyspace::{BondTerms, Expiry, Grouping, GuardWish, LockChange, Transaction};
+use crate::keyspace::{Expiry, Grouping, GuardWish, LockChange, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types::strings::Text;
 use crate::values::ABSENT_KIND;
 
-use crate::commands::args::{self, Options, is_word};
+use crate::commands::args::Options;
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
@@ -20,6 +20,10 @@ use crate::commands::facts::{
 };
 use crate::commands::strings::basics::{Condition, tell_of_write};
 use crate::commands::strings::compare::delete_if;
+
+use super::arguments::{
+    Acquiring, BOUND, Bound, PX, TOKEN, TOKEN_AT, WITHOUT_OPTIONS, expiry, token, token_and_lifetime,
+};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[LOCK];
 
@@ -39,24 +43,6 @@ const LOCK: Command = Command {
 };
 
 const LOCK_HELP: Command = Command::help("lock|help", "0.1.0", || &LOCK);
-
-/// Longest token, in bytes. A token is compared under a shard's lock, and kept in the entry.
-const TOKEN_BYTES_MAX: usize = 1024;
-
-const TOKEN: Argument = Argument::string("token");
-const PX: Argument = Argument::integer("milliseconds").token("PX");
-
-const BOUND: Argument = Argument::block(
-    "bound",
-    &[
-        Argument::pure_token("bound", "BOUND"),
-        Argument::integer("milliseconds").token("GRACE").optional(),
-        Argument::integer("milliseconds").token("MAX").optional(),
-    ],
-);
-
-/// The shortest lease that is renewed, in milliseconds: a thread may be late by a good part of less.
-const BOUND_LEASE_MS_MIN: i64 = 100;
 
 const LOCK_ACQUIRE: Command = Command {
     name: "lock|acquire",
@@ -101,111 +87,6 @@ const LOCK_ACQUIRE: Command = Command {
     }),
     ..STRING
 };
-
-/// The place of the token among the arguments of all but BREAK.
-const TOKEN_AT: usize = 3;
-
-/// The arguments of LOCK ACQUIRE and LOCK EXTEND without options.
-const WITHOUT_OPTIONS: usize = 6;
-
-/// The arguments of LOCK ACQUIRE.
-struct Acquiring<'a> {
-    token: &'a [u8],
-    lifetime: &'a [u8],
-    wait: Timeout<'a>,
-    /// Whether the token may hold the lock already.
-    is_again: bool,
-    /// How the lock is bound to the client's connection, if it is.
-    bound: Option<Bound>,
-    /// Whether the client is notified when it loses the lock.
-    is_notified: bool,
-}
-
-/// The values of BOUND, in milliseconds.
-#[derive(Clone, Copy, Default)]
-struct Bound {
-    grace_ms: Option<u64>,
-    max_ms: Option<u64>,
-}
-
-impl Bound {
-    /// Reads one option, if it is BOUND or one of those that follow it. Returns whether it is.
-    fn read<'a>(bound: &mut Option<Bound>, option: &[u8], options: &mut Options<'a>) -> Result<bool> {
-        let mut milliseconds = |is_enough: fn(i64) -> bool, error| {
-            let milliseconds = args::integer(options.value()?)?;
-            u64::try_from(milliseconds).ok().filter(|_| is_enough(milliseconds)).ok_or(error).map(Some)
-        };
-        match bound {
-            None if is_word(option, "bound") => *bound = Some(Bound::default()),
-            Some(Bound { grace_ms: grace @ None, .. }) if is_word(option, "grace") => {
-                *grace = milliseconds(|ms| ms >= 0, Error::fixed("ERR GRACE must not be negative"))?;
-            }
-            Some(Bound { max_ms: max @ None, .. }) if is_word(option, "max") => {
-                *max = milliseconds(|ms| ms > 0, Error::fixed("ERR MAX must be positive"))?;
-            }
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    /// The terms for a lease, if the lock may be bound.
-    fn terms(self, tx: &Transaction<'_>, lifetime: &[u8]) -> Result<BondTerms> {
-        if tx.is_in_store() {
-            return Err(Error::fixed("ERR BOUND is for locks in memory, and this key is in the store"));
-        }
-        let lease_ms = args::integer(lifetime)?;
-        if lease_ms < BOUND_LEASE_MS_MIN {
-            return Err(Error::fixed("ERR BOUND needs a PX of 100 milliseconds at least"));
-        }
-        let Bound { grace_ms, max_ms } = self;
-        Ok(BondTerms { lease_ms: lease_ms.unsigned_abs(), grace_ms, max_ms })
-    }
-}
-
-impl<'a> Acquiring<'a> {
-    fn parse(request: Request<'a>) -> Result<Acquiring<'a>> {
-        let (token, lifetime) = token_and_lifetime(request)?;
-        let (wait, is_again, bound, is_notified) = (Timeout::None, false, None, false);
-        let mut acquiring = Acquiring { token, lifetime, wait, is_again, bound, is_notified };
-        let mut options = Options::new(request, WITHOUT_OPTIONS);
-        while let Some(option) = options.next() {
-            match option {
-                _ if is_word(option, "wait") && matches!(acquiring.wait, Timeout::None) => {
-                    let timeout_ms = u64::try_from(args::integer(options.value()?)?);
-                    let timeout_ms = timeout_ms.map_err(|_| Error::fixed("ERR timeout is negative"))?;
-                    acquiring.wait = Timeout::Milliseconds(timeout_ms);
-                }
-                _ if Bound::read(&mut acquiring.bound, option, &mut options)? => {}
-                _ if is_word(option, "again") && !acquiring.is_again => acquiring.is_again = true,
-                _ if is_word(option, "notify") && !acquiring.is_notified => acquiring.is_notified = true,
-                _ => return Err(Error::SYNTAX),
-            }
-        }
-        Ok(acquiring)
-    }
-}
-
-/// The token and the lifetime of a request whose form is `LOCK name key token PX milliseconds`.
-fn token_and_lifetime(request: Request<'_>) -> Result<(&[u8], &[u8])> {
-    if !is_word(request.at(4), "px") {
-        return Err(Error::SYNTAX);
-    }
-    Ok((token(request)?, request.at(5)))
-}
-
-fn token(request: Request<'_>) -> Result<&[u8]> {
-    match request.at(TOKEN_AT) {
-        token if token.len() <= TOKEN_BYTES_MAX => Ok(token),
-        _ => Err(Error::fixed("ERR token is too long: it may have 1024 bytes at most")),
-    }
-}
-
-/// When a lock expires that is taken or extended now, in milliseconds since 1970.
-fn expiry(tx: &Transaction<'_>, lifetime: &[u8], command: &str) -> Result<u64> {
-    let lifetime_ms = args::integer(lifetime)?;
-    let moment_ms = Some(lifetime_ms).filter(|ms| *ms > 0).and_then(|ms| tx.expiry_in_ms(ms));
-    moment_ms.and_then(|ms| u64::try_from(ms).ok()).ok_or_else(|| Error::invalid_expire(command))
-}
 
 /// Takes the lock. If `served` is a key, the client is the first that waits for it; else it may have to wait.
 fn acquire<'r>(
