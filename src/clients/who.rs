@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use super::{Address, Client, Profile};
 use crate::excerpt::excerpt;
 
 /// A client as it was.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Who {
     /// The client's number (CLIENT ID).
     pub id: u64,
@@ -19,6 +20,21 @@ pub struct Who {
     pub lib_name: Vec<u8>,
     /// The version of that.
     pub lib_version: Vec<u8>,
+    /// What its connection does with locks.
+    pub habits: Arc<Habits>,
+}
+
+/// What a connection does with locks, whatever its name is.
+#[derive(Debug, Default)]
+pub struct Habits {
+    /// How many it holds, as far as the lens knows.
+    pub held: AtomicU32,
+    /// How often the lens has looked whether it holds two of one pattern.
+    pub looks: AtomicU32,
+    /// Whether it has held two of one pattern at once: it is rather shared by tasks.
+    pub is_shared: AtomicBool,
+    /// Whether another connection has released a lock that it had taken: it is rather one of a pool.
+    pub is_pooled: AtomicBool,
 }
 
 impl Who {
@@ -27,13 +43,15 @@ impl Who {
         let mut profile = client.profile.lock();
         match &profile.seen_as {
             Some(who) if who.is_still(&profile) => Arc::clone(who),
-            _ => {
+            seen => {
+                let habits = seen.as_ref().map(|who| Arc::clone(&who.habits)).unwrap_or_default();
                 let who = Arc::new(Who {
                     id: client.id,
                     address: client.address.clone(),
                     name: excerpt(&profile.name).into_owned(),
                     lib_name: excerpt(&profile.lib_name).into_owned(),
                     lib_version: excerpt(&profile.lib_version).into_owned(),
+                    habits,
                 });
                 profile.seen_as = Some(Arc::clone(&who));
                 who

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Instance;
-use crate::clients::Who;
+use crate::clients::{Client, Who};
 use crate::events::EventClass;
 use crate::glob::Pattern;
-use crate::keyspace::{Effect, LockChange, LockNews, LostLock, Transaction};
-use crate::lens::{Cause, Lens, LockUse, Script, Writer};
+use crate::keyspace::{Effect, LockChange, LockNews, LostLock, Transaction, Waiter};
+use crate::lens::{Cause, Lens, LockUse, Script, Wait, Writer};
 use crate::pubsub::{ChannelKind, KINDS};
 use crate::remote::news::{Ears, News};
 use crate::resp::{OwnedRequest, Protocol, Reply, Request, tree};
@@ -348,7 +348,7 @@ impl Instance {
             // Only commands for locks wait for one.
             let command = (command, LockUse::IS_FOR_LOCKS);
             let cause = self.cause_of(Who::of(&client), command, request);
-            self.lens.follow(news, &cause);
+            self.follow_in_lens(news, &cause);
         }
     }
 
@@ -358,6 +358,19 @@ impl Instance {
             LockChange::Evicted => self.lens.evict(news),
             _ => self.follow_grant(news),
         }
+    }
+
+    /// Follows that a client waits for locks, in the line of its place. Returns its number if the lens follows
+    /// it: the caller ends that with the wait.
+    pub fn follow_wait(&self, client: &Client, waiter: &Arc<Waiter>) -> Option<u64> {
+        let is_meant = || waiter.waits_for_absence() || waiter.keys().any(Wait::is_for_lock);
+        if !is_meant() || !self.config.lock_lens.get() {
+            return None;
+        }
+        let hash = |key: &[u8]| self.keyspace.hash(key);
+        let wait = Wait::new(Who::of(client), waiter, self.clock.now_ms(), hash)?;
+        self.lens.begin_wait(wait, |key| !self.ignores_lock(key));
+        Some(client.id)
     }
 
     /// Follows that a client has waited for a lock in vain. `request` is the one that has waited, for `key`.
@@ -395,8 +408,15 @@ impl Instance {
         if news.change.is_taken() || may_hold {
             session.client.has_taken_locks.store(true, Ordering::Relaxed);
         }
-        self.lens.follow(news, cause);
+        self.follow_in_lens(news, cause);
         self.followers.journal.note_fencing(self.keyspace.fencing().last());
+    }
+
+    fn follow_in_lens(&self, news: &LockNews, cause: &Cause<'_>) {
+        self.lens.follow(news, cause);
+        if news.change.is_taken() {
+            self.lens.follow_holder(news, cause, |key| !self.ignores_lock(key));
+        }
     }
 
     /// Allows reports of locks for the next tenth of a second, if the lens is on.

@@ -141,6 +141,11 @@ impl<'a> Cause<'a> {
         self.is_script() || may_compare && self.request.len() > 2
     }
 
+    /// Whether its client waits in line if another has the lock: an option says so.
+    pub(super) fn is_ready_to_wait(&self) -> bool {
+        self.means.has(LockUse::MAY_WAIT) && !self.is_grouped && has_option(self.request, 6, &[b"wait"])
+    }
+
     /// Whether it compares the lock's value with one that the client sends, and does nothing if they differ.
     pub(super) fn compares_token(&self) -> bool {
         let is_sure = self.is_script() || self.means.has(LockUse::COMPARES);
@@ -165,10 +170,13 @@ pub(crate) fn shows_part(script: Request<'_>, value: &[u8]) -> bool {
 
 /// Whether a SET compares before it writes.
 fn sets_if_equal(request: Request<'_>) -> bool {
-    const BEFORE_OPTIONS: usize = 3;
-    let options = request.from(BEFORE_OPTIONS.min(request.len()));
-    let is = |option: &[u8], name: &[u8]| option.eq_ignore_ascii_case(name);
-    options.take(TOKENS_MAX).any(|option| is(option, b"ifeq") || is(option, b"ifdeq"))
+    has_option(request, 3, &[b"ifeq", b"ifdeq"])
+}
+
+/// Whether a request has one of some options, behind its first arguments.
+fn has_option(request: Request<'_>, behind: usize, names: &[&[u8]]) -> bool {
+    let mut options = request.from(behind.min(request.len())).take(TOKENS_MAX);
+    options.any(|option| names.iter().any(|name| option.eq_ignore_ascii_case(name)))
 }
 
 /// Arguments that are looked at, and how long one may be to be. Redisson renews a hundred locks at once, with

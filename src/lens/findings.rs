@@ -34,6 +34,8 @@ pub struct Finding {
     pub database: usize,
     /// The lock's key.
     pub key: Box<[u8]>,
+    /// The keys of other locks that it tells of.
+    pub others: Vec<Box<[u8]>>,
     /// The pattern of its name.
     pub pattern: Box<[u8]>,
     /// How many findings of the rule there were about keys of the pattern, with this one.
@@ -177,8 +179,20 @@ mod tests {
     fn finding(rule: Rule, key: &str) -> Finding {
         let advice = Advice::of(rule, LockKind::Text, false);
         let (key, pattern) = (key.as_bytes().into(), names::pattern(key.as_bytes()));
-        let (clients, timeline) = (Vec::new(), Vec::new());
-        Finding { id: 0, rule, database: 0, key, pattern, alike: 0, at_ms: 0, clients, advice, timeline }
+        let (clients, timeline, others) = (Vec::new(), Vec::new(), Vec::new());
+        Finding {
+            id: 0,
+            rule,
+            database: 0,
+            key,
+            others,
+            pattern,
+            alike: 0,
+            at_ms: 0,
+            clients,
+            advice,
+            timeline,
+        }
     }
 
     #[test]

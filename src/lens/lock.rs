@@ -13,6 +13,7 @@ mod contenders;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::advice::{Advice, LockKind};
 use super::cause::Cause;
@@ -22,6 +23,7 @@ use super::metrics::{Name, PatternMetrics};
 use super::rules::Rule;
 use super::tenure::{End, Ended, Tenure};
 use super::timeline::{GAVE_UP, GONE, OF_ANOTHER, READ, READ_IN_EXEC, Timeline, WAITS, What};
+use super::waits::Holder;
 use crate::clients::Who;
 use crate::keyspace::{LockChange, LockNews, Token};
 use contenders::KnownTokens;
@@ -212,6 +214,7 @@ impl Lock {
 
     /// Notes the beginning of a tenure.
     fn begin(&mut self, news: &LockNews, cause: &Cause<'_>, what: &'static str) {
+        self.tenure.holder.habits.held.fetch_add(1, Ordering::Relaxed);
         let is_renewed = matches!(news.change, LockChange::Renewed { .. });
         if is_renewed {
             self.is_taken_unasked = true;
@@ -296,7 +299,9 @@ impl Lock {
             LockChange::Refused if cause.looks_again => None,
             LockChange::Refused => self.turn_away(news, cause),
             LockChange::TakenAgain => {
+                self.let_go();
                 self.tenure.holder = Arc::clone(&cause.who);
+                self.tenure.holder.habits.held.fetch_add(1, Ordering::Relaxed);
                 (self.tenure.has_left, self.tenure.client_is_gone) = (false, false);
                 self.step(news, cause, What::Deed("asked for it again, and has it"));
                 None
@@ -383,7 +388,9 @@ impl Lock {
             let is_one_step = cause.is_grouped && self.tenure.was_grouped;
             let is_holder = self.tenure.holder.id == cause.who.id;
             let is_late = is_holder && before_ms.is_none() && expires_at_ms.is_some() && !is_one_step;
-            return self.wrong(is_late, Rule::ExpirySetSeparately, cause);
+            let is_too_long = self.is_renewed_too_long(news.at_ms);
+            let rule = if is_too_long { Rule::RenewedTooLong } else { Rule::ExpirySetSeparately };
+            return self.wrong(is_late || is_too_long, rule, cause);
         }
         // Another connection of the holder may set the first expiry.
         let is_wrong = before_ms != expires_at_ms && (before_ms.is_some() || self.has_refused(cause.who.id));
@@ -427,7 +434,10 @@ impl Lock {
             self.tenure.expires_at_ms = expires_at_ms;
             let what = if is_own { "wrote it anew" } else { "lost, and replaced its time stamp" };
             self.step(news, cause, What::Deed(what));
-            return self.wrong(!is_own, Rule::TakeoverOverwritten, cause);
+            if is_own {
+                return self.wrong(self.is_renewed_too_long(news.at_ms), Rule::RenewedTooLong, cause);
+            }
+            return self.wrong(true, Rule::TakeoverOverwritten, cause);
         }
         // A client that gets the old value knows from whom it takes the lock over; so does one that has read
         // it while it watches the key.
@@ -461,6 +471,7 @@ impl Lock {
             self.woken += 1;
         }
         if self.knows_value(news, cause) {
+            self.note_pool(cause);
             self.tenure.was_compared = cause.compares_token() && cause.shows(self.tenure.token.digest);
             self.end(End::Released, news.at_ms, Some(cause));
             self.step(news, cause, What::Deed("released it"));
@@ -477,6 +488,15 @@ impl Lock {
         // By its own value, a lock whose time stamp has passed is free.
         let is_wrong = !self.tenure.stamp_has_passed(news.at_ms);
         self.wrong(is_wrong, Rule::DeletedByAnother, cause)
+    }
+
+    /// Notes that another connection of the holder than the one that has taken the lock releases it.
+    fn note_pool(&self, cause: &Cause<'_>) {
+        if self.tenure.holder.id != cause.who.id && !self.tenure.has_left {
+            for who in [&self.tenure.holder, &cause.who] {
+                who.habits.is_pooled.store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Whether a client acts for the holder: it shows the value, or has read it while it watched the key, or
@@ -498,6 +518,11 @@ impl Lock {
         self.tenure.holder.id == cause.who.id && !is_late
     }
 
+    /// Whether its holder renews it for far longer than those before have needed it, while others want it.
+    fn is_renewed_too_long(&self, at_ms: u64) -> bool {
+        self.tenure.is_renewed_too_long(self.past.iter(), at_ms) && self.is_contended()
+    }
+
     fn renew(&mut self, cause: &Cause<'_>, at_ms: u64) {
         self.tenure.note_renewal(cause, at_ms);
         if let Some(metrics) = &self.metrics {
@@ -506,11 +531,21 @@ impl Lock {
     }
 
     fn end(&mut self, how: End, at_ms: u64, cause: Option<&Cause<'_>>) {
+        self.let_go();
         if let Some(metrics) = &self.metrics {
             metrics.note_end(how, at_ms.saturating_sub(self.tenure.since_ms));
         }
         let (by, script) = cause.map_or((0, None), |cause| (cause.who.id, cause.script_id()));
         self.tenure.ended = Some(Ended { how, at_ms, by, script });
+    }
+
+    /// The connection of the holder has one lock less, or it is not known any more that it has this one.
+    pub(super) fn let_go(&self) {
+        if self.is_held() {
+            // More may have been forgotten than are known.
+            let less = |held: u32| held.checked_sub(1);
+            let _ = self.tenure.holder.habits.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
     }
 
     /// Whether a client has read the value that the lock has now.
@@ -581,6 +616,28 @@ impl Lock {
 
     fn step(&mut self, news: &LockNews, cause: &Cause<'_>, what: What) {
         self.timeline.add(cause, what, news.at_ms);
+    }
+
+    /// Its holder, if a client holds it.
+    pub(super) fn holder(&self) -> Option<Holder> {
+        let Tenure { holder, token, fence, has_left, .. } = &self.tenure;
+        let holder = || Holder { who: Arc::clone(holder), token: *token, fence: *fence, has_left: *has_left };
+        self.is_held().then(holder)
+    }
+
+    /// Notes a finding about several locks. Returns whether it is the first of its rule about this holder.
+    pub(super) fn tell_once(&mut self, rule: Rule) -> bool {
+        self.tenure.tell_once(rule)
+    }
+
+    /// What a rule means for it, and what to do instead.
+    pub(super) fn advice(&self, rule: Rule) -> Advice {
+        Advice::of(rule, self.kind(), false)
+    }
+
+    /// The history, one step a line, with the milliseconds since a moment.
+    pub(super) fn timeline_from(&self, since_ms: u64) -> Vec<String> {
+        self.timeline.lines_since(since_ms)
     }
 
     /// The history, one step a line, with the milliseconds since the first step.

@@ -32,6 +32,9 @@ impl LockUse {
     /// It reads a string. A script that calls it may compare the value of a lock by itself.
     pub const READS: LockUse = LockUse(1 << 11);
 
+    /// Its client waits for a lock in line if an option says so (WAIT).
+    pub const MAY_WAIT: LockUse = LockUse(1 << 12);
+
     /// The facts of both.
     pub const fn and(self, other: LockUse) -> LockUse {
         LockUse(self.0 | other.0)

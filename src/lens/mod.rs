@@ -11,14 +11,17 @@ mod advice;
 mod cause;
 mod evidence;
 mod findings;
+mod graph;
 mod lock;
 mod lock_use;
 mod metrics;
 mod names;
+mod orders;
 mod rules;
 mod script;
 mod tenure;
 mod timeline;
+mod waits;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -34,14 +37,18 @@ pub(crate) use cause::Cause;
 use cause::{shows, shows_part};
 pub(crate) use findings::Finding;
 use findings::{Findings, Volume};
+pub(crate) use graph::{GraphLock, lines_of};
 use lock::Wrong;
 pub(crate) use lock::{Lock, Refused};
 pub(crate) use lock_use::LockUse;
 use metrics::Metrics;
 pub(crate) use metrics::{Histogram, PatternCounts, PatternMetrics};
+use orders::Orders;
 pub(crate) use rules::Rule;
 pub(crate) use script::Script;
 pub(crate) use tenure::{End, Tenure};
+pub(crate) use waits::Wait;
+use waits::Waits;
 
 /// Locks are kept in this number of segments, each behind a mutex of its own…
 const SEGMENTS: usize = 32;
@@ -60,6 +67,10 @@ pub struct Lens {
     fencing: Arc<Fencing>,
     counters: Counters,
     metrics: Metrics,
+    /// The clients that wait for locks.
+    waits: Waits,
+    /// The orders in which clients take locks.
+    orders: Mutex<Orders>,
 }
 
 /// The locks whose keys' hashes belong to one mutex.
@@ -69,9 +80,18 @@ struct Segment {
     hashes: Vec<u64>,
     /// What each was worth when something happened to it the last time.
     worths: Vec<u8>,
+    /// Who has had each the last time.
+    owners: Vec<Owner>,
     locks: Vec<Lock>,
     /// Where to look first for one to forget.
     hand: usize,
+}
+
+/// Who has a lock: enough to find the locks of a client among all.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    client: u64,
+    token: u64,
 }
 
 /// A command that writes a lock, and its client.
@@ -142,6 +162,8 @@ impl Lens {
             fencing,
             counters: Counters::default(),
             metrics: Metrics::default(),
+            waits: Waits::default(),
+            orders: Mutex::default(),
         }
     }
 
@@ -155,9 +177,8 @@ impl Lens {
         if !Lens::follows(news) {
             return;
         }
-        let mut segment = self.segment(news.hash).lock();
-        if let Some((finding, volume)) = self.follow_in(&mut segment, news, cause) {
-            drop(segment);
+        let found = self.follow_in(&mut self.segment(news.hash).lock(), news, cause);
+        if let Some((finding, volume)) = found {
             self.note(finding, volume);
         }
     }
@@ -196,6 +217,7 @@ impl Lens {
         }
         let wrong = lock.follow(news, cause, &|| self.next_fence());
         segment.worths[at] = lock.worth(news.at_ms);
+        segment.owners[at] = Owner::of(lock);
         let counters = &self.counters;
         counters.refused.fetch_add(lock.refused - refused, Ordering::Relaxed);
         counters.woken.fetch_add(lock.woken - woken, Ordering::Relaxed);
@@ -308,6 +330,7 @@ impl Lens {
                 };
             }
         }
+        self.orders.lock().clear();
     }
 
     fn take(
@@ -329,6 +352,7 @@ impl Lens {
                 lock.pass_to(news, cause, next, End::Unseen);
                 lock.note_name(cause);
                 segment.worths[at] = lock.worth(news.at_ms);
+                segment.owners[at] = Owner::of(lock);
                 wrong.map(|wrong| lock_finding(lock, wrong, news.at_ms))
             }
             None => {
@@ -344,8 +368,10 @@ impl Lens {
     /// taken the next time.
     pub fn forget_all(&self) {
         for segment in self.segments() {
-            *segment.lock() = Segment::default();
+            let segment = std::mem::take(&mut *segment.lock());
+            segment.locks.iter().for_each(Lock::let_go);
         }
+        self.orders.lock().clear();
     }
 
     /// Notes that a client has left. Its locks without an expiry are never released. `is_meant` returns
@@ -484,6 +510,7 @@ impl Lens {
     pub fn reset(&self) {
         self.metrics.all().iter().for_each(|metrics| metrics.reset());
         self.findings.lock().clear();
+        self.orders.lock().forget_told();
         let Counters { taken, refused, released, expired, reentered, woken } = &self.counters;
         for counter in [taken, refused, released, expired, reentered, woken] {
             counter.store(0, Ordering::Relaxed);
@@ -538,6 +565,12 @@ impl Lens {
     }
 }
 
+impl Owner {
+    fn of(lock: &Lock) -> Owner {
+        Owner { client: lock.tenure.holder.id, token: lock.tenure.token.digest }
+    }
+}
+
 impl Segment {
     fn find(&self, hash: u64, database: usize, key: &[u8]) -> Option<usize> {
         let same = self.hashes.iter().enumerate().filter(|(_, other)| **other == hash);
@@ -553,13 +586,15 @@ impl Segment {
         }
         self.hashes.push(lock.hash);
         self.worths.push(worth);
+        self.owners.push(Owner::of(&lock));
         self.locks.push(lock);
     }
 
     fn forget(&mut self, at: usize) {
         self.hashes.swap_remove(at);
         self.worths.swap_remove(at);
-        self.locks.swap_remove(at);
+        self.owners.swap_remove(at);
+        self.locks.swap_remove(at).let_go();
     }
 
     /// The index of the lock to forget for another one: the next in turn of those that are worth the least.
@@ -587,6 +622,7 @@ fn lock_finding(lock: &Lock, wrong: Wrong, at_ms: u64) -> (Finding, Option<Volum
         rule: wrong.rule,
         database: lock.database,
         key: lock.key.clone(),
+        others: Vec::new(),
         pattern: names::pattern(&lock.key),
         alike: 0,
         at_ms,

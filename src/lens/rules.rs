@@ -32,11 +32,19 @@ pub enum Rule {
     TokenNotUnique,
     /// A holder wrote something else over its token, and came back with the token.
     OverwrittenByHolder,
+    /// Clients wait for each other's locks, all around.
+    Deadlock,
+    /// A client waits for a lock that it holds itself.
+    WaitsForItself,
+    /// Two clients take the same locks in different orders.
+    LockOrderInversion,
+    /// A holder renews its lock again and again, for far longer than the holders before needed it.
+    RenewedTooLong,
 }
 
 impl Rule {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Rule; 13] = [
+    pub const ALL: [Rule; 17] = [
         Rule::NoExpiry,
         Rule::ExpirySetSeparately,
         Rule::DeletedByAnother,
@@ -50,6 +58,10 @@ impl Rule {
         Rule::ReleasedByStranger,
         Rule::TokenNotUnique,
         Rule::OverwrittenByHolder,
+        Rule::Deadlock,
+        Rule::WaitsForItself,
+        Rule::LockOrderInversion,
+        Rule::RenewedTooLong,
     ];
 
     /// Its name in LOCKS LOG, LOCKS STATS, INFO and metrics.
@@ -68,6 +80,10 @@ impl Rule {
             Rule::ReleasedByStranger => "released-by-stranger",
             Rule::TokenNotUnique => "token-not-unique",
             Rule::OverwrittenByHolder => "overwritten-by-holder",
+            Rule::Deadlock => "deadlock",
+            Rule::WaitsForItself => "waits-for-itself",
+            Rule::LockOrderInversion => "lock-order-inversion",
+            Rule::RenewedTooLong => "renewed-too-long",
         }
     }
 
@@ -131,6 +147,22 @@ impl Rule {
                 "If this is a lock, its holder has written something else under its key: the token has gone, \
                  so that the release does nothing, and the expiry may have gone with it."
             }
+            Rule::Deadlock => {
+                "Each of these clients holds a lock and waits for one that the next of them holds: none goes \
+                 on until a wait times out, a lock expires, or a client leaves."
+            }
+            Rule::WaitsForItself => {
+                "This client waits for a lock that it holds itself, by the same token: it goes on when its \
+                 wait times out or the lock expires."
+            }
+            Rule::LockOrderInversion => {
+                "These clients take the same two locks in different orders. If both are there at the same \
+                 time, each with its first lock, they wait for each other for ever."
+            }
+            Rule::RenewedTooLong => {
+                "Its holder renews this lock again and again, and others want it. The holders before were \
+                 done within one lease: the work may hang while a thread or a timer renews the lock."
+            }
         }
     }
 
@@ -142,11 +174,12 @@ impl Rule {
                 | Rule::OverwrittenByAnother
                 | Rule::ExtendedByAnother
                 | Rule::TakeoverOverwritten
+                | Rule::Deadlock
         )
     }
 
     /// Its bit in a set of rules.
-    pub(super) fn bit(self) -> u16 {
+    pub(super) fn bit(self) -> u32 {
         1 << self as u16
     }
 }

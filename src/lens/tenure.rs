@@ -45,7 +45,9 @@ pub struct Tenure {
     pub(super) has_left: bool,
     /// Whether the client has disconnected, at whatever time.
     pub(super) client_is_gone: bool,
-    told: u16,
+    /// For how long it was taken, in milliseconds, if it has an expiry since then.
+    lease_ms: Option<u64>,
+    told: u32,
 }
 
 /// A hash that is a lock.
@@ -172,6 +174,7 @@ impl Tenure {
             was_grouped: cause.is_grouped,
             has_left: false,
             client_is_gone: false,
+            lease_ms: expires_at_ms.map(|at_ms| at_ms.saturating_sub(news.at_ms)),
             told: 0,
         }
     }
@@ -202,6 +205,31 @@ impl Tenure {
         let times = self.renewals.times + 1;
         self.renewals = Renewals { times, last_ms: Some(at_ms), script: cause.script_id() };
         self.was_looked_at = false;
+    }
+
+    /// Whether its holder was done within one lease.
+    fn was_brief(&self) -> bool {
+        self.renewals.times == 0 && self.ended.is_some_and(|ended| ended.how == End::Released)
+    }
+
+    /// Whether its holder renews it for far longer than these, who held it before, have needed it. None of
+    /// them has renewed it, and all have gone on to do something else: those that lead or do a service for as
+    /// long as they live renew, or leave with their lock.
+    pub(super) fn is_renewed_too_long<'t>(&self, past: impl Iterator<Item = &'t Tenure>, at_ms: u64) -> bool {
+        /// It was renewed as often, and is held for as many leases.
+        const LEASES_MIN: u64 = 60;
+        /// The holders before that are looked at.
+        const HOLDERS_MIN: usize = 3;
+        let (held_ms, mut brief) = (at_ms.saturating_sub(self.since_ms), 0);
+        let lease_ms = self.expires_at_ms.map_or(u64::MAX, |end_ms| end_ms.saturating_sub(at_ms));
+        let lease_ms = self.lease_ms.unwrap_or_default().max(lease_ms);
+        self.renewals.times >= LEASES_MIN
+            && held_ms >= lease_ms.saturating_mul(LEASES_MIN)
+            && past.take(HOLDERS_MIN).all(|tenure| {
+                brief += 1;
+                tenure.was_brief() && !tenure.client_is_gone
+            })
+            && brief == HOLDERS_MIN
     }
 
     /// Whether a script is the one that has renewed it for this holder, and not for one that has started

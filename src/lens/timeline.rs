@@ -110,9 +110,14 @@ impl Timeline {
 
     /// One line a step, with the milliseconds since the first step.
     pub(super) fn lines(&self) -> Vec<String> {
+        self.lines_since(self.since_ms())
+    }
+
+    /// One line a step, with the milliseconds since a moment.
+    pub(super) fn lines_since(&self, since_ms: u64) -> Vec<String> {
         let line = |step: &Step| {
             let (What::Start(what) | What::Look(what) | What::Deed(what) | What::End(what)) = step.what;
-            let at_ms = step.first_ms.saturating_sub(self.since_ms());
+            let at_ms = step.first_ms.saturating_sub(since_ms);
             let Some((who, command, is_script)) = &step.by else { return format!("+{at_ms} ms {what}") };
             let script = if *is_script { " in a script" } else { "" };
             let times = if step.times > 1 { format!(", {} times", step.times) } else { String::new() };

@@ -436,7 +436,7 @@ impl<Stream: Wire> Runner<Stream> {
         let tells_durability = matches!(awaited, Awaited::Durable { .. });
         // Leaves the queues of its keys however the wait ends.
         let place = match awaited {
-            Awaited::Keys(waiter) => Some(QueuePlace { instance: Arc::clone(&instance), waiter }),
+            Awaited::Keys(waiter) => Some(QueuePlace::new(&self.conversation.session, &instance, waiter)),
             _ => None,
         };
         self.flush().await?;
@@ -709,10 +709,22 @@ impl<Stream: Wire> Runner<Stream> {
 struct QueuePlace {
     instance: Arc<Instance>,
     waiter: Arc<Waiter>,
+    /// The number of the client, if it waits for a lock, and the lens knows it.
+    shown: Option<u64>,
+}
+
+impl QueuePlace {
+    fn new(session: &Session, instance: &Arc<Instance>, waiter: Arc<Waiter>) -> QueuePlace {
+        let shown = instance.follow_wait(&session.client, &waiter);
+        QueuePlace { instance: Arc::clone(instance), waiter, shown }
+    }
 }
 
 impl Drop for QueuePlace {
     fn drop(&mut self) {
+        if let Some(client) = self.shown {
+            self.instance.lens.end_wait(client);
+        }
         // The connection may have ended meanwhile. Then the outcome is lost with it.
         self.waiter.leave();
         self.instance.keyspace.unblock(&self.waiter);

@@ -4,7 +4,6 @@ use redis_protocol::resp3::types::OwnedFrame;
 
 use crate::clients::Who;
 use crate::digest;
-use crate::glob::Pattern;
 use crate::instance::Instance;
 use crate::keyspace::{Token, Totals, Transaction, WaitingClients};
 use crate::lens::{Finding, Held, Lock, Refused, Rule, Tenure};
@@ -14,9 +13,9 @@ use crate::resp::{Reply, Request, tree};
 use crate::types;
 
 use super::correcting::correct_in;
+use super::graph::LOCKS_GRAPH;
 use super::patterns::LOCKS_PATTERNS;
-use super::permits::Permits;
-use crate::commands::args::{self, Options, is_word};
+use super::showing::{Choice, describe_client};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::execution::permission;
@@ -34,7 +33,16 @@ const LOCKS: Command = Command {
     since: "1.0.0",
     complexity: "Depends on subcommand.",
     cost: costs::ARGUMENTS,
-    subcommands: &[LOCKS_GET, LOCKS_HELP, LOCKS_LIST, LOCKS_LOG, LOCKS_PATTERNS, LOCKS_RESET, LOCKS_STATS],
+    subcommands: &[
+        LOCKS_GET,
+        LOCKS_GRAPH,
+        LOCKS_HELP,
+        LOCKS_LIST,
+        LOCKS_LOG,
+        LOCKS_PATTERNS,
+        LOCKS_RESET,
+        LOCKS_STATS,
+    ],
     run: Run::Subcommands,
     ..Command::DEFAULTS
 };
@@ -87,46 +95,6 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     Ok(reply.tree(&tree::array(shown)))
 }
 
-/// The options of LOCKS LIST.
-pub(crate) struct Choice<'a> {
-    pattern: Option<Pattern<'a>>,
-    /// The most locks to list.
-    pub count: usize,
-}
-
-impl<'a> Choice<'a> {
-    /// Reads the options of LOCKS LIST.
-    ///
-    /// # Errors
-    ///
-    /// If an option is unknown, or its value is invalid.
-    pub(crate) fn parse(request: Request<'a>) -> Result<Choice<'a>> {
-        /// Each takes some microseconds, and some hundred bytes of the reply.
-        const COUNT: usize = 100;
-        let mut choice = Choice { pattern: None, count: COUNT };
-        let mut options = Options::new(request, 2);
-        while let Some(option) = options.next() {
-            match option {
-                _ if is_word(option, "match") => {
-                    choice.pattern = Some(Pattern::new(options.value()?, false));
-                }
-                _ if is_word(option, "count") => {
-                    let asked = args::integer(options.value()?)?;
-                    choice.count =
-                        usize::try_from(asked).ok().filter(|count| *count > 0).ok_or(Error::SYNTAX)?;
-                }
-                _ => return Err(Error::SYNTAX),
-            }
-        }
-        Ok(choice)
-    }
-
-    /// Whether the pattern matches a key.
-    pub(crate) fn has(&self, key: &[u8]) -> bool {
-        self.pattern.as_ref().is_none_or(|pattern| pattern.matches(key))
-    }
-}
-
 /// Describes a lock in the store by its row. Its holder may be connected to another server.
 pub(crate) fn describe_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<OwnedFrame> {
     let live = row.live.as_ref().filter(|live| live.is_lock)?;
@@ -173,9 +141,6 @@ fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     if instance.ignores_lock(key) {
         return Ok(reply.nil());
     }
-    if let Some(permits) = describe_permits(context, key, now_ms) {
-        return Ok(reply.tree(&permits));
-    }
     let found = instance.lens.get(hash, context.tx.database(), key, now_ms);
     let is_marked = context.tx.is_lock(key);
     let is_open = instance.config.lock_lens.get();
@@ -192,40 +157,6 @@ fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
             _ => Ok(reply.nil()),
         },
     }
-}
-
-/// Describes a lock that several clients hold, with the permits that end first. The lens follows none of
-/// them.
-fn describe_permits(context: &mut Context<'_, '_>, key: &[u8], now_ms: u64) -> Option<OwnedFrame> {
-    const SHOWN_MAX: usize = 100;
-    let permits = Permits::at(context.tx, key).filter(|permits| !permits.has_writer())?;
-    let times = |end_ms: u64| {
-        let times = [("expires-at", end_ms), ("expires-in-ms", end_ms.saturating_sub(now_ms))];
-        times.map(|(name, value)| (name, tree::integer(value as i64)))
-    };
-    let permit = |(token, end_ms): (&[u8], u64)| {
-        let digest = [("token-digest", tree::bulk(digest::to_text(Token::of(token).digest)))];
-        tree::map(digest.into_iter().chain(times(end_ms)))
-    };
-    let mut fields = vec![("key", tree::bulk(key)), ("state", tree::bulk("shared"))];
-    fields.push(("holders", tree::count(permits.count())));
-    fields.extend(times(permits.expires_at_ms()));
-    fields.push(("permits", tree::array(permits.first_to_end(SHOWN_MAX).map(permit))));
-    let waiting = waiting_at(context, key).filter(|waiting| waiting.count > 0);
-    fields.extend(describe_waiting(context, waiting.as_ref()));
-    Some(tree::map(fields))
-}
-
-/// How many clients wait, and the first of them.
-fn describe_waiting(
-    context: &Context<'_, '_>,
-    waiting: Option<&WaitingClients>,
-) -> [(&'static str, OwnedFrame); 2] {
-    let first = waiting.into_iter().flat_map(|waiting| &waiting.first);
-    let first = first.filter_map(|id| context.instance.clients.get(*id));
-    let clients = tree::array(first.map(|client| describe_client(&Who::of(&client))));
-    let count = waiting.map_or(tree::null(), |waiting| tree::count(waiting.count));
-    [("waiting", count), ("waiting-clients", clients)]
 }
 
 /// Describes a key that is or was a lock, but so much happened at once that the lens does not know it.
@@ -273,7 +204,10 @@ fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history
         None => waiting_at(context, &lock.key).filter(|waiting| waiting.count > 0),
     };
     fields.push(("waiting-list", list.map_or(tree::null(), tree::bulk)));
-    fields.extend(describe_waiting(context, waiting.as_ref()));
+    fields.push(("waiting", waiting.as_ref().map_or(tree::null(), |waiting| tree::count(waiting.count))));
+    let first = waiting.iter().flat_map(|waiting| &waiting.first);
+    let first = first.filter_map(|id| context.instance.clients.get(*id));
+    fields.push(("waiting-clients", tree::array(first.map(|client| describe_client(&Who::of(&client))))));
     fields.push(("woken", tree::integer(lock.woken as i64)));
     if has_history {
         let past = |tenure: &Tenure| {
@@ -344,15 +278,6 @@ fn describe_tenure(tx: &Transaction<'_>, tenure: &Tenure, now_ms: u64) -> Vec<(&
     fields
 }
 
-fn describe_client(who: &Who) -> OwnedFrame {
-    tree::map([
-        ("id", tree::integer(who.id as i64)),
-        ("name", tree::bulk(&who.name)),
-        ("address", tree::bulk(who.address.to_string())),
-        ("library", tree::bulk(who.client_library())),
-    ])
-}
-
 const LOCKS_LOG: Command = Command {
     name: "locks|log",
     flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
@@ -380,7 +305,7 @@ fn log(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     let count = count.ok_or(Error::fixed("ERR count should be greater than or equal to -1"))?;
     let mut findings = context.instance.lens.findings(usize::MAX);
     let may_read = permission::may_read(context.session, &LOCKS_LOG);
-    findings.retain(|finding| may_read(&finding.key));
+    findings.retain(|finding| may_read(&finding.key) && finding.others.iter().all(|key| may_read(key)));
     // -1 is all.
     findings.truncate(usize::try_from(count).unwrap_or(usize::MAX));
     Ok(reply.tree(&tree::array(findings.iter().map(describe_finding))))
