@@ -360,8 +360,8 @@ impl Instance {
         }
     }
 
-    /// Follows that a client waits for locks, in the line of its place. Returns its number if the lens follows
-    /// it: the caller ends that with the wait.
+    /// Follows that a client waits for locks, in the line of its place. Returns its number if the lens
+    /// follows it: the caller ends that with the wait.
     pub fn follow_wait(&self, client: &Client, waiter: &Arc<Waiter>) -> Option<u64> {
         let is_meant = || waiter.waits_for_absence() || waiter.keys().any(Wait::is_for_lock);
         if !is_meant() || !self.config.lock_lens.get() {
