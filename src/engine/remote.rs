@@ -378,7 +378,7 @@ impl StoreRequest<'_, '_> {
         if self.pending.listening.is_some() {
             return Ok(());
         }
-        let Patience { timeout, comes_again } = (blocking.check)(self.request)?;
+        let Patience { timeout, comes_again, .. } = (blocking.check)(self.request)?;
         if !matches!(timeout, Timeout::None) {
             let (keys, takes) = (self.waits_for(session, blocking), !blocking.waiting.is_shared);
             let client = || Arc::clone(&session.client);

@@ -21,6 +21,7 @@ mod lock_libraries;
 mod lock_likes;
 mod lock_metrics;
 mod lock_notify;
+mod lock_shared;
 mod lock_thieves;
 mod locks;
 mod paused;

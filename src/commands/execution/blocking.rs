@@ -32,7 +32,7 @@ pub(in crate::commands) fn take_or_wait(
     request: Request<'_>,
     reply: Reply<'_>,
 ) -> Result {
-    let Patience { timeout, comes_again } = (blocking.check)(request)?;
+    let Patience { timeout, comes_again, joins } = (blocking.check)(request)?;
     let waits = !matches!(timeout, Timeout::None);
     let timeout = duration(timeout)?;
     let resumed = session.resumed.take();
@@ -79,7 +79,8 @@ pub(in crate::commands) fn take_or_wait(
             Some(waits_with) => waits_with(tx, request),
             None => OwnedRequest::of(request),
         },
-        goes_by_time: again_ms.is_some(),
+        goes_by_time: again_ms.is_some() || joins.is_some(),
+        joins,
     });
     let named = command.keys_of(request).map(|(key, _)| key);
     let (keys, targets) = (named.clone().take(blocking.keys), named.skip(blocking.keys));
@@ -175,6 +176,8 @@ struct Retry {
     request: OwnedRequest,
     /// Whether it may find something at a later moment.
     goes_by_time: bool,
+    /// The kind of a value that it joins.
+    joins: Option<u8>,
 }
 
 impl Retry {
@@ -199,6 +202,14 @@ impl Attempt for Retry {
         self.blocking.waiting.is_shared
     }
 
+    fn joins(&self) -> Option<u8> {
+        self.joins
+    }
+
+    fn joins_at_ms(&self, tx: &Transaction<'_>) -> Option<u64> {
+        (self.blocking.waiting.joins_at_ms?)(tx, self.request.request()?)
+    }
+
     fn goes_by_time(&self) -> bool {
         self.goes_by_time
     }
@@ -219,7 +230,7 @@ impl Attempt for Retry {
                 tx.grant_wish(self.client.id, || self.client.lifeline());
                 Attempted::Served
             }
-            Ok(Taken::Nothing(_)) if self.blocking.waiting.is_shared => Attempted::NothingForIt,
+            Ok(Taken::Nothing(_)) if self.is_shared() || self.joins.is_some() => Attempted::NothingForIt,
             Ok(Taken::Nothing(_)) => Attempted::Nothing,
             Err(error) => {
                 out.clear();

@@ -37,6 +37,9 @@ pub struct WaitingRules {
     /// The place of the argument by which a client is known that waits, if another attempt may take over its
     /// place in line.
     pub token: Option<usize>,
+    /// When a client that joins others at its key may do so though the key does not change, in milliseconds
+    /// since 1970.
+    pub joins_at_ms: Option<fn(&Transaction<'_>, Request<'_>) -> Option<u64>>,
     /// In how many milliseconds the client may find something though no key changes, if it may.
     pub again: Option<fn(&mut Transaction<'_>, Request<'_>) -> Option<u64>>,
 }
@@ -49,6 +52,7 @@ impl WaitingRules {
         ends_without_value: false,
         timed_out: |reply| reply.nil_array(),
         token: None,
+        joins_at_ms: None,
         again: None,
     };
 }
@@ -60,11 +64,13 @@ pub struct Patience<'r> {
     pub timeout: Timeout<'r>,
     /// Whether it takes over the place of an attempt with the same token.
     pub comes_again: bool,
+    /// The kind of a value that it joins, besides the kind for which it waits.
+    pub joins: Option<u8>,
 }
 
 impl<'r> From<Timeout<'r>> for Patience<'r> {
     fn from(timeout: Timeout<'r>) -> Patience<'r> {
-        Patience { timeout, comes_again: false }
+        Patience { timeout, comes_again: false, joins: None }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The arguments of LOCK: the form that its commands share, and the options of those that take and extend
 //! locks.
 
-use crate::keyspace::{BondTerms, Transaction};
+use crate::keyspace::{BondTerms, Grouping, Transaction};
 use crate::resp::Request;
 
 use crate::commands::args::{self, Options, is_word};
@@ -21,6 +21,11 @@ pub(super) const BOUND: Argument = Argument::block(
         Argument::integer("milliseconds").token("GRACE").optional(),
         Argument::integer("milliseconds").token("MAX").optional(),
     ],
+);
+
+pub(super) const HOLDERS: Argument = Argument::one_of(
+    "holders",
+    &[Argument::pure_token("shared", "SHARED"), Argument::integer("limit").token("LIMIT")],
 );
 
 /// The shortest lease that is renewed, in milliseconds: a thread may be late by a good part of less.
@@ -43,6 +48,8 @@ pub(super) struct Acquiring<'a> {
     pub(super) bound: Option<Bound>,
     /// Whether the client is notified when it loses the lock.
     pub(super) is_notified: bool,
+    /// How many clients may hold the lock at a time, if it is not to be one alone.
+    pub(super) limit: Option<u64>,
 }
 
 /// The values of BOUND, in milliseconds.
@@ -94,7 +101,7 @@ impl<'a> Acquiring<'a> {
     pub(super) fn parse(request: Request<'a>) -> Result<Acquiring<'a>> {
         let (token, lifetime) = token_and_lifetime(request)?;
         let (wait, is_again, bound, is_notified) = (Timeout::None, false, None, false);
-        let mut acquiring = Acquiring { token, lifetime, wait, is_again, bound, is_notified };
+        let mut acquiring = Acquiring { token, lifetime, wait, is_again, bound, is_notified, limit: None };
         let mut options = Options::new(request, WITHOUT_OPTIONS);
         while let Some(option) = options.next() {
             match option {
@@ -106,10 +113,22 @@ impl<'a> Acquiring<'a> {
                 _ if Bound::read(&mut acquiring.bound, option, &mut options)? => {}
                 _ if is_word(option, "again") && !acquiring.is_again => acquiring.is_again = true,
                 _ if is_word(option, "notify") && !acquiring.is_notified => acquiring.is_notified = true,
+                _ if is_word(option, "shared") && acquiring.limit.is_none() => {
+                    acquiring.limit = Some(u64::MAX);
+                }
+                _ if is_word(option, "limit") && acquiring.limit.is_none() => {
+                    let limit = args::positive(options.value()?, "ERR LIMIT must be positive")?;
+                    acquiring.limit = Some(limit as u64);
+                }
                 _ => return Err(Error::SYNTAX),
             }
         }
         Ok(acquiring)
+    }
+
+    /// Whether the client waits if it does not get the lock.
+    pub(super) fn waits(&self, tx: &Transaction<'_>) -> bool {
+        !matches!(self.wait, Timeout::None) && tx.grouping() == Grouping::Alone
     }
 }
 

@@ -6,24 +6,25 @@
 //! was paused while its lock expired.
 
 use crate::events::EventClass;
-use crate::keyspace::{Expiry, Grouping, GuardWish, LockChange, Transaction};
+use crate::keyspace::{Expiry, GuardWish, LockChange, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types::strings::Text;
-use crate::values::ABSENT_KIND;
+use crate::values::{ABSENT_KIND, SORTED_SET_KIND};
 
 use crate::commands::args::Options;
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::facts::{
     Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, LockUse, Only, Patience,
-    Prepares, Result, Run, Taken, Timeout, WaitingRules,
+    Prepares, Result, Run, Taken, WaitingRules,
 };
 use crate::commands::strings::basics::{Condition, tell_of_write};
 use crate::commands::strings::compare::delete_if;
 
 use super::arguments::{
-    Acquiring, BOUND, Bound, PX, TOKEN, TOKEN_AT, WITHOUT_OPTIONS, expiry, token, token_and_lifetime,
+    Acquiring, BOUND, Bound, HOLDERS, PX, TOKEN, TOKEN_AT, WITHOUT_OPTIONS, expiry, token, token_and_lifetime,
 };
+use super::permits::{self, Permits};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[LOCK];
 
@@ -63,6 +64,7 @@ const LOCK_ACQUIRE: Command = Command {
         Argument::pure_token("again", "AGAIN").optional(),
         BOUND.optional(),
         Argument::pure_token("notify", "NOTIFY").optional(),
+        HOLDERS.optional(),
     ],
     tips: &["nondeterministic_output"],
     example: &[
@@ -74,14 +76,17 @@ const LOCK_ACQUIRE: Command = Command {
         kind: ABSENT_KIND,
         keys: 1,
         check: |request| {
-            let Acquiring { wait: timeout, is_again: comes_again, .. } = Acquiring::parse(request)?;
-            Ok(Patience { timeout, comes_again })
+            let Acquiring { wait: timeout, is_again: comes_again, limit, .. } = Acquiring::parse(request)?;
+            Ok(Patience { timeout, comes_again, joins: limit.map(|_| SORTED_SET_KIND) })
         },
         take: acquire,
         nothing: |reply| reply.nil(),
         waiting: WaitingRules {
             timed_out: |reply| reply.nil(),
             token: Some(TOKEN_AT),
+            joins_at_ms: Some(|tx, request| {
+                permits::frees_at_ms(tx, request.at(2), Acquiring::parse(request).ok()?.limit?)
+            }),
             ..WaitingRules::PLAIN
         },
     }),
@@ -95,11 +100,15 @@ fn acquire<'r>(
     served: Only<'_>,
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
-    let Acquiring { token, lifetime, wait, is_again, bound, is_notified } = Acquiring::parse(request)?;
+    let acquiring = Acquiring::parse(request)?;
+    let key = request.at(2);
+    if let Some(limit) = acquiring.limit {
+        return permits::acquire(tx, (key, limit), &acquiring, served.is_some(), reply);
+    }
+    let Acquiring { token, lifetime, is_again, bound, is_notified, .. } = acquiring;
     if is_notified && tx.is_in_store() {
         return Err(Error::fixed("ERR NOTIFY is for locks in memory, and this key is in the store"));
     }
-    let key = request.at(2);
     let expires_at_ms = expiry(tx, lifetime, "lock|acquire")?;
     let bond = bound.map(|bound| bound.terms(tx, lifetime)).transpose()?;
     let wish = |tx: &Transaction<'_>| {
@@ -120,17 +129,17 @@ fn acquire<'r>(
         wish(tx);
         return Ok(Taken::Something(reply.integer(fence.cast_signed())));
     }
-    let otherwise = match (served, wait) {
+    let otherwise = match served {
         // It goes on waiting.
-        (Some(_), _) => None,
-        (None, Timeout::None) => Some(LockChange::Refused),
-        (None, _) if tx.grouping() != Grouping::Alone => Some(LockChange::Refused),
-        (None, _) => Some(LockChange::Waits),
+        Some(_) => None,
+        None if acquiring.waits(tx) => Some(LockChange::Waits),
+        None => Some(LockChange::Refused),
     };
     if served.is_none() && tx.leaves_to_line(key) {
         return Ok(Taken::Nothing(reply));
     }
     let Some(fence) = tx.acquire(key, token, expires_at_ms, otherwise) else {
+        permits::refuse_upgrade(tx, key, token)?;
         return Ok(Taken::Nothing(reply));
     };
     tell_of_write(tx, key, Expiry::At(expires_at_ms));
@@ -170,7 +179,13 @@ fn extend(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     }
     let expires_at_ms = expiry(tx, lifetime, "lock|extend")?;
     let bond = bound.map(|bound| bound.terms(tx, lifetime)).transpose()?;
-    if tx.peek::<Text>(key)? != Some(token) || !may_be_lock(tx, key) {
+    let value = match tx.peek::<Text>(key) {
+        Err(_) if permits::is_set(tx, key) => {
+            return permits::extend(tx, key, token, (lifetime, bound.is_some()), reply);
+        }
+        value => value?,
+    };
+    if value != Some(token) || !may_be_lock(tx, key) {
         tx.follow_unmet(key);
         return Ok(reply.nil());
     }
@@ -223,7 +238,11 @@ const LOCK_RELEASE: Command = Command {
 };
 
 fn release(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    delete_if(tx, request.at(2), Condition::Equal(token(request)?), reply)
+    let (key, token) = (request.at(2), token(request)?);
+    if tx.peek::<Text>(key).is_err() && permits::is_set(tx, key) {
+        return permits::release(tx, key, token, reply);
+    }
+    delete_if(tx, key, Condition::Equal(token), reply)
 }
 
 const LOCK_BREAK: Command = Command {
@@ -247,7 +266,9 @@ const LOCK_BREAK: Command = Command {
 fn break_open(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(2);
     // Locks of other libraries are hashes.
-    let is_lock = tx.is_lock(key) || tx.peek::<Text>(key)?.is_some() && may_be_lock(tx, key);
+    let is_lock = tx.is_lock(key)
+        || Permits::at(tx, key).is_some()
+        || tx.peek::<Text>(key)?.is_some() && may_be_lock(tx, key);
     if is_lock {
         tx.break_lock(key);
         tx.event(EventClass::GENERIC, "del", key);
@@ -273,7 +294,11 @@ const LOCK_FENCE: Command = Command {
 
 fn fence(tx: &Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let (key, token) = (request.at(2), token(request)?);
-    let holds = tx.get::<Text>(key)? == Some(token);
+    let holds = match tx.get::<Text>(key) {
+        // A permit has no number.
+        Err(_) if permits::is_set(tx, key) => false,
+        value => value? == Some(token),
+    };
     Ok(match holds.then(|| tx.fence_of(key)).flatten() {
         Some(fence) => reply.integer(fence.cast_signed()),
         None => reply.nil(),

@@ -1,4 +1,4 @@
-//! Locks: those who take them ([`holding`]), and those who look at them: at each one
+//! Locks: those who take them ([`holding`], [`permits`]), and those who look at them: at each one
 //! ([`watching`]), at all of a pattern ([`patterns`]), and at who waits for whom ([`graph`]).
 
 mod arguments;
@@ -6,5 +6,6 @@ pub(crate) mod correcting;
 mod graph;
 pub(crate) mod holding;
 mod patterns;
+mod permits;
 pub(crate) mod showing;
 pub(crate) mod watching;

@@ -15,6 +15,7 @@ use crate::types;
 use super::correcting::correct_in;
 use super::graph::LOCKS_GRAPH;
 use super::patterns::LOCKS_PATTERNS;
+use super::permits::Permits;
 use super::showing::{Choice, describe_client};
 use crate::commands::costs;
 use crate::commands::error::Error;
@@ -141,6 +142,9 @@ fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     if instance.ignores_lock(key) {
         return Ok(reply.nil());
     }
+    if let Some(permits) = describe_permits(context, key, now_ms) {
+        return Ok(reply.tree(&permits));
+    }
     let found = instance.lens.get(hash, context.tx.database(), key, now_ms);
     let is_marked = context.tx.is_lock(key);
     let is_open = instance.config.lock_lens.get();
@@ -157,6 +161,40 @@ fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
             _ => Ok(reply.nil()),
         },
     }
+}
+
+/// Describes a lock that several clients hold, with the permits that end first. The lens follows none of
+/// them.
+fn describe_permits(context: &mut Context<'_, '_>, key: &[u8], now_ms: u64) -> Option<OwnedFrame> {
+    const SHOWN_MAX: usize = 100;
+    let permits = Permits::at(context.tx, key).filter(|permits| !permits.has_writer())?;
+    let times = |end_ms: u64| {
+        let times = [("expires-at", end_ms), ("expires-in-ms", end_ms.saturating_sub(now_ms))];
+        times.map(|(name, value)| (name, tree::integer(value as i64)))
+    };
+    let permit = |(token, end_ms): (&[u8], u64)| {
+        let digest = [("token-digest", tree::bulk(digest::to_text(Token::of(token).digest)))];
+        tree::map(digest.into_iter().chain(times(end_ms)))
+    };
+    let mut fields = vec![("key", tree::bulk(key)), ("state", tree::bulk("shared"))];
+    fields.push(("holders", tree::count(permits.count())));
+    fields.extend(times(permits.expires_at_ms()));
+    fields.push(("permits", tree::array(permits.first_to_end(SHOWN_MAX).map(permit))));
+    let waiting = waiting_at(context, key).filter(|waiting| waiting.count > 0);
+    fields.extend(describe_waiting(context, waiting.as_ref()));
+    Some(tree::map(fields))
+}
+
+/// How many clients wait, and the first of them.
+fn describe_waiting(
+    context: &Context<'_, '_>,
+    waiting: Option<&WaitingClients>,
+) -> [(&'static str, OwnedFrame); 2] {
+    let first = waiting.into_iter().flat_map(|waiting| &waiting.first);
+    let first = first.filter_map(|id| context.instance.clients.get(*id));
+    let clients = tree::array(first.map(|client| describe_client(&Who::of(&client))));
+    let count = waiting.map_or(tree::null(), |waiting| tree::count(waiting.count));
+    [("waiting", count), ("waiting-clients", clients)]
 }
 
 /// Describes a key that is or was a lock, but so much happened at once that the lens does not know it.
@@ -204,10 +242,7 @@ fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history
         None => waiting_at(context, &lock.key).filter(|waiting| waiting.count > 0),
     };
     fields.push(("waiting-list", list.map_or(tree::null(), tree::bulk)));
-    fields.push(("waiting", waiting.as_ref().map_or(tree::null(), |waiting| tree::count(waiting.count))));
-    let first = waiting.iter().flat_map(|waiting| &waiting.first);
-    let first = first.filter_map(|id| context.instance.clients.get(*id));
-    fields.push(("waiting-clients", tree::array(first.map(|client| describe_client(&Who::of(&client))))));
+    fields.extend(describe_waiting(context, waiting.as_ref()));
     fields.push(("woken", tree::integer(lock.woken as i64)));
     if has_history {
         let past = |tenure: &Tenure| {

@@ -57,6 +57,32 @@ impl Transaction<'_> {
         is_free
     }
 
+    /// Whether clients wait in line for a lock, so that the caller must leave to them what several may hold.
+    /// They are served when the caller's command has ended, if they can be.
+    pub fn leaves_permit_to_line(&mut self, key: &[u8]) -> bool {
+        let has_line = self.wanted.blocked() && self.has_line(key);
+        if has_line {
+            self.make_way(key);
+            self.note_ready(self.database, key);
+        }
+        has_line
+    }
+
+    /// Reports that a client was refused a lock, if the key is one.
+    pub fn refuse_lock(&self, key: &[u8]) {
+        if self.is_lock(key) {
+            self.report_lock(key, LockChange::Refused);
+        }
+    }
+
+    /// A new number for a permit of a lock that several clients hold. No key keeps it, so the log has it as
+    /// the last one that was given.
+    pub fn number_permit(&self, key: &[u8]) -> u64 {
+        let number = self.next_fence(self.database, key);
+        self.keyspace.followers.journal.note_fencing(number);
+        number
+    }
+
     /// Whether the keys are those of a store, in a keyspace that the request has borrowed.
     pub fn is_in_store(&self) -> bool {
         self.wanted.records_spans()

@@ -47,6 +47,17 @@ pub trait Attempt: Send + Sync {
     /// Whether it may leave what is there to the clients behind it.
     fn is_shared(&self) -> bool;
 
+    /// The kind of a value that it joins, if it need not wait until the key is absent: that of locks which
+    /// several clients hold.
+    fn joins(&self) -> Option<u8> {
+        None
+    }
+
+    /// When it may join what is there though the key does not change, in milliseconds since 1970.
+    fn joins_at_ms(&self, _tx: &Transaction<'_>) -> Option<u64> {
+        None
+    }
+
     /// Whether it may find something though no key changes: when the clock shows a later moment.
     fn goes_by_time(&self) -> bool {
         false
@@ -208,6 +219,11 @@ impl Waiter {
     /// The name of its command, if it has one.
     pub fn command(&self) -> &'static str {
         self.attempt.command()
+    }
+
+    /// Whether it may find something where a key has a value of this kind.
+    fn is_for(&self, kind: u8) -> bool {
+        self.attempt.kind() == kind || self.attempt.joins() == Some(kind)
     }
 
     /// The ticket by which a client that tries again keeps its place.
@@ -539,7 +555,9 @@ impl Transaction<'_> {
         }
         self.select(own_database);
         if let Some(aftermath) = self.left.get_mut().if_any() {
-            take(&mut aftermath.timed).iter().for_each(|waiter| waiter.look_again());
+            // Those that join a lock have an alarm.
+            let timed = take(&mut aftermath.timed).into_iter();
+            timed.filter(|it| it.attempt.joins().is_none()).for_each(|waiter| waiter.look_again());
         }
     }
 
@@ -550,9 +568,7 @@ impl Transaction<'_> {
 
     /// Whether clients wait in line for a lock.
     pub(in crate::keyspace) fn has_line(&self, key: &[u8]) -> bool {
-        let line = self.line(key).filter(|line| line.for_absence() > 0);
-        let mut waiters = line.into_iter().flat_map(Line::all);
-        waiters.any(|(_, waiter)| waiter.waits_for_absence() && waiter.is_waiting())
+        self.line(key).filter(|line| line.for_absence() > 0).and_then(first_for_lock).is_some()
     }
 
     /// The clients that wait for a key, if there are any.
@@ -563,10 +579,13 @@ impl Transaction<'_> {
 
     /// Sets the alarm of a lock for which clients wait, or which has a guard, or takes it away.
     pub(in crate::keyspace) fn set_alarm(&self, key: &[u8]) {
-        let is_awaited = self.line(key).is_some_and(|line| line.for_absence() > 0) || self.has_guard(key);
+        let line = self.line(key).filter(|line| line.for_absence() > 0);
+        let is_awaited = line.is_some() || self.has_guard(key);
         let entry = self.unseen(key).filter(|_| is_awaited);
         let renewal_ms = entry.and_then(|_| self.renewal_of(key));
-        let moments_ms = [entry.and_then(Entry::expires_at_ms), renewal_ms];
+        let first = entry.and_then(|entry| first_for_lock(line?).filter(|first| first.is_for(entry.kind())));
+        let joins_at_ms = first.and_then(|first| first.attempt.joins_at_ms(self));
+        let moments_ms = [entry.and_then(Entry::expires_at_ms), renewal_ms, joins_at_ms];
         self.keyspace().followers().alarms.set(self.database(), key, moments_ms.into_iter().flatten().min());
     }
 
@@ -582,24 +601,29 @@ impl Transaction<'_> {
     /// changed, in its own order.
     fn serve_key(&mut self, key: &[u8], changed: &HashSet<(usize, &[u8])>) {
         let (database, mut behind) = (self.database(), None);
+        // Whether a client goes on waiting for the lock. Those behind it do not overtake it.
+        let mut is_lock_awaited = false;
         loop {
             let kind = self.kind_of(key);
             let Some(line) = self.line(key) else { break };
+            let Some(waiter) = line.next(behind).cloned() else { break };
+            let is_for_lock = waiter.waits_for_absence();
+            let is_in_vain = !waiter.is_for(kind) || is_for_lock && is_lock_awaited;
             if line.for_absence() > 0 && kind != ABSENT_KIND {
                 self.set_alarm(key);
                 // A thousand clients that wait for a lock cost nothing while it is held.
-                if line.len() == line.for_absence() {
+                if line.len() == line.for_absence() && is_in_vain && waiter.is_waiting() {
                     break;
                 }
             }
-            let Some(waiter) = line.next(behind).cloned() else { break };
             behind = Some(waiter.ticket);
             if waiter.is_over() {
                 self.unblock(key, &waiter);
                 continue;
             }
             // A claim in vain could cost it its turn at another key.
-            if kind != waiter.attempt.kind() && !waiter.attempt.ends_without_value() {
+            if is_in_vain && !waiter.attempt.ends_without_value() {
+                is_lock_awaited |= is_for_lock;
                 continue;
             }
             let holds_all = self.hold_for(&waiter);
@@ -631,7 +655,10 @@ impl Transaction<'_> {
                 }
                 // The others find nothing either.
                 Attempted::Nothing => return waiter.release(),
-                Attempted::NothingForIt => waiter.release(),
+                Attempted::NothingForIt => {
+                    waiter.release();
+                    is_lock_awaited |= is_for_lock;
+                }
             }
         }
     }
@@ -666,6 +693,11 @@ impl Transaction<'_> {
     pub fn take_served(&mut self) -> Vec<Served> {
         self.left.get_mut().if_any().map(|aftermath| take(&mut aftermath.served)).unwrap_or_default()
     }
+}
+
+/// The first client that waits for a lock.
+fn first_for_lock(line: &Line<Arc<Waiter>>) -> Option<&Arc<Waiter>> {
+    line.all().map(|(_, waiter)| waiter).find(|waiter| waiter.waits_for_absence() && waiter.is_waiting())
 }
 
 impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
@@ -723,21 +755,34 @@ impl Keyspace {
     pub fn unblock(&self, waiter: &Waiter) {
         for key in &waiter.keys {
             let hash = self.hash(key);
-            if let Some(mut shard) = self.lock_soon(self.shard_of(hash))
+            let shard = self.lock_soon(self.shard_of(hash));
+            if shard.is_none() && waiter.waits_for_absence() {
+                self.call_line(waiter.database, key);
+            }
+            if let Some(mut shard) = shard
                 && shard.side_tables().is_some()
                 && shard.side_tables_mut().blocked.remove(hash, key, waiter)
             {
                 self.followers.blocked.change(&self.followers.interest, |count| *count -= 1);
-                if waiter.waits_for_absence()
-                    && shard.side_tables().is_none_or(|it| {
-                        let line = it.blocked.line(hash, waiter.database, key);
-                        line.is_none_or(|line| line.for_absence() == 0)
-                            && !it.guards.has(hash, waiter.database, key)
-                    })
-                {
+                if !waiter.waits_for_absence() {
+                    continue;
+                }
+                let side_tables = shard.side_tables();
+                let line = side_tables.and_then(|it| it.blocked.line(hash, waiter.database, key));
+                let has_guard = side_tables.is_some_and(|it| it.guards.has(hash, waiter.database, key));
+                if line.is_none_or(|line| line.for_absence() == 0) && !has_guard {
                     self.followers.alarms.set(waiter.database, key, None);
+                }
+                // Those behind it may join others that hold the lock.
+                if line.and_then(first_for_lock).is_some_and(|first| first.attempt.joins().is_some()) {
+                    self.call_line(waiter.database, key);
                 }
             }
         }
+    }
+
+    /// Has the clients that wait for a key served as soon as possible, though it has not changed.
+    fn call_line(&self, database: usize, key: &[u8]) {
+        self.followers.alarms.call(std::iter::once((database, key.into())));
     }
 }
