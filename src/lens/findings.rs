@@ -4,6 +4,9 @@
 //! fill the log, and one that goes on is never passed over in silence. Findings about the lock of another
 //! client come first. There is no line about a key that may be no lock.
 //!
+//! Some findings hold only if a connection is that of one task. They get their line a while later, and are
+//! withdrawn once the connection turns out to be one of a pool.
+//!
 //! Of findings that are alike, some are kept, with their number: those of one rule about keys whose names
 //! have one pattern. So a thousand of them hide none of another kind.
 
@@ -20,6 +23,8 @@ use crate::clients::Who;
 const FINDINGS_MAX: usize = 128;
 /// Those of them that are alike.
 const ALIKE_MAX: usize = 8;
+/// How long a finding that may be withdrawn waits for its line.
+const DOUBT: Duration = Duration::from_secs(1);
 /// How long no line follows another one about the same rule.
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -56,6 +61,18 @@ pub(super) struct Findings {
     newest: VecDeque<(Finding, Volume)>,
     by_rule: [u64; Rule::ALL.len()],
     lines: [Line; Rule::ALL.len()],
+    claims: VecDeque<Claim>,
+}
+
+/// A finding that holds only if some connections are each that of one task.
+#[derive(Debug)]
+struct Claim {
+    id: u64,
+    rule: Rule,
+    /// The numbers of the clients.
+    connections: Vec<u64>,
+    /// The line that is to be written, and when.
+    line: Option<(Instant, String)>,
 }
 
 /// Whether a finding is worth a line in the log.
@@ -115,21 +132,52 @@ impl Findings {
     /// Notes a finding for the log. Returns the line to write, if it is time for one.
     pub(super) fn line(&mut self, finding: &Finding, now: Instant) -> Option<String> {
         let line = &mut self.lines[finding.rule as usize];
-        line.more += 1;
-        line.last = Some(describe(finding));
+        line.note(describe(finding));
         line.take_if_due(finding.rule, now)
+    }
+
+    /// Keeps a finding that holds only if each of these connections is that of one task.
+    pub(super) fn claim(&mut self, finding: Finding, connections: Vec<u64>, now: Instant) {
+        let (rule, line) = (finding.rule, Some((now + DOUBT, describe(&finding))));
+        self.add(finding, Volume::Loud);
+        if self.claims.len() == FINDINGS_MAX {
+            self.claims.pop_front();
+        }
+        self.claims.push_back(Claim { id: self.last_id, rule, connections, line });
+    }
+
+    /// Withdraws the findings that hold only if a connection is that of one task. Returns whether others are
+    /// left that may be withdrawn.
+    pub(super) fn withdraw(&mut self, connection: u64) -> bool {
+        let (newest, by_rule) = (&mut self.newest, &mut self.by_rule);
+        self.claims.retain(|claim| {
+            let is_withdrawn = claim.connections.contains(&connection);
+            if is_withdrawn {
+                newest.retain(|(finding, _)| finding.id != claim.id);
+                by_rule[claim.rule as usize] = by_rule[claim.rule as usize].saturating_sub(1);
+            }
+            !is_withdrawn
+        });
+        !self.claims.is_empty()
     }
 
     /// The lines that are due, those about the locks of others first.
     pub(super) fn due_lines(&mut self, now: Instant) -> Vec<String> {
         let mut rules = Rule::ALL;
         rules.sort_by_key(|rule| !rule.is_about_another());
+        let is_due =
+            |claim: &mut Claim| claim.line.take_if(|(at, _)| *at <= now).map(|line| (claim.rule, line.1));
+        let confirmed: Vec<_> = self.claims.iter_mut().filter_map(is_due).collect();
+        for (rule, text) in confirmed {
+            self.lines[rule as usize].note(text);
+        }
         rules.into_iter().filter_map(|rule| self.lines[rule as usize].take_if_due(rule, now)).collect()
     }
 
     /// Whether a line waits for its time.
     pub(super) fn have_lines(&self) -> bool {
-        self.lines.iter().any(|line| line.more > 0)
+        let is_claimed = self.claims.iter().any(|claim| claim.line.is_some());
+        is_claimed || self.lines.iter().any(|line| line.more > 0)
     }
 
     /// The newest ones, the last one first.
@@ -150,6 +198,11 @@ impl Findings {
 }
 
 impl Line {
+    fn note(&mut self, text: String) {
+        self.more += 1;
+        self.last = Some(text);
+    }
+
     fn take_if_due(&mut self, rule: Rule, now: Instant) -> Option<String> {
         let is_due = self.written.is_none_or(|written| now.duration_since(written) >= MINUTE);
         if !is_due || self.more == 0 {
@@ -236,6 +289,22 @@ mod tests {
         let kept = keys(&findings, Rule::DeletedByAnother);
         assert_eq!((kept[0].as_str(), kept[ALIKE_MAX - 1].as_str()), ("lock:999", "lock:1"));
         assert_eq!(findings.by_rule()[Rule::DeletedByAnother as usize], 999);
+    }
+
+    #[test]
+    fn a_claim_has_its_line_later_or_is_withdrawn() {
+        let (mut findings, start) = (Findings::default(), Instant::now());
+        findings.claim(finding(Rule::Deadlock, "one"), vec![1, 2], start);
+        findings.claim(finding(Rule::Deadlock, "two"), vec![3], start);
+        findings.claim(finding(Rule::Deadlock, "three"), vec![4, 5], start);
+        assert_eq!((findings.due_lines(start).len(), findings.have_lines()), (0, true));
+        assert!(findings.withdraw(2) && findings.withdraw(2) && findings.withdraw(6));
+        assert_eq!(keys(&findings, Rule::Deadlock), ["three", "two"]);
+        assert_eq!(findings.by_rule()[Rule::Deadlock as usize], 2);
+        let due = findings.due_lines(start + DOUBT);
+        assert!(due.len() == 1 && due[0].contains("\"three\"") && due[0].contains("1 more"), "{due:?}");
+        assert!(!findings.have_lines() && findings.withdraw(4) && !findings.withdraw(3));
+        assert_eq!(keys(&findings, Rule::Deadlock), [""; 0]);
     }
 
     #[test]

@@ -53,8 +53,15 @@ struct Asker<'a> {
     who: &'a Arc<Who>,
     token: Option<Token>,
     at_ms: u64,
-    /// Whether it got the lock at once.
-    has_it: bool,
+    /// The number by which it got the lock, if it got it at once.
+    fence: Option<u64>,
+}
+
+impl Asker<'_> {
+    /// Whether its token tells that it holds a lock.
+    fn is_by_token(&self, holder: &Holder) -> bool {
+        holder.token.is_long && self.token.is_some_and(|token| token.digest == holder.token.digest)
+    }
 }
 
 impl Lens {
@@ -63,13 +70,19 @@ impl Lens {
         let wait = Arc::new(wait);
         self.waits.add(&wait);
         let (now_ms, mut looks) = (wait.since_ms, SEARCHED_MAX);
+        for holder in wait.places.iter().flat_map(|place| self.holders(place, now_ms)) {
+            if wait.is_for_another_task(&holder) {
+                wait.who.habits.is_pooled.store(true, Ordering::Relaxed);
+                self.withdraw(&wait.who);
+            }
+        }
         if let Some(cycle) = self.waits.cycle(&wait, |place| self.holders(place, now_ms), &mut looks) {
             if cycle.iter().all(|link| is_meant(&link.place.key)) {
                 self.tell_of_cycle(&cycle, now_ms);
             }
             return;
         }
-        let asker = Asker { who: &wait.who, token: wait.token, at_ms: now_ms, has_it: false };
+        let asker = Asker { who: &wait.who, token: wait.token, at_ms: now_ms, fence: None };
         for place in &wait.places {
             self.note_orders(&asker, place, &is_meant);
         }
@@ -84,24 +97,25 @@ impl Lens {
     /// whether several tasks use its connection. `is_meant` returns whether a key is to be followed.
     pub(crate) fn follow_holder(&self, news: &LockNews, cause: &Cause<'_>, is_meant: impl Fn(&[u8]) -> bool) {
         let habits = &cause.who.habits;
-        let held = habits.held.load(Ordering::Relaxed) as usize;
         let place = || Place { hash: news.hash, database: news.database, key: news.key.clone() };
-        if held > 1
+        if habits.held.load(Ordering::Relaxed) > 1
             && !habits.is_shared.load(Ordering::Relaxed)
             && habits.looks.fetch_add(1, Ordering::Relaxed) < LOOKS_FOR_SHARING_MAX
         {
             let place = place();
             let pattern = names::pattern(&place.key);
-            let is_alike =
-                |(other, _): &(Place, Holder)| *other != place && names::pattern(&other.key) == pattern;
-            let is_shared =
-                held > HELD_MAX || self.held_by(&cause.who, None, news.at_ms).iter().any(is_alike);
+            // Locks of one request have one number.
+            let is_alike = |(other, holder): &(Place, Holder)| {
+                *other != place && Some(holder.fence) != news.fence && names::pattern(&other.key) == pattern
+            };
+            let is_shared = self.held_by(&cause.who, None, news.at_ms).iter().any(is_alike);
             habits.is_shared.fetch_or(is_shared, Ordering::Relaxed);
         }
         if let LockChange::Taken { token, .. } = news.change
             && cause.is_ready_to_wait()
         {
-            let asker = Asker { who: &cause.who, token: Some(token), at_ms: news.at_ms, has_it: true };
+            let fence = Some(news.fence.unwrap_or_default());
+            let asker = Asker { who: &cause.who, token: Some(token), at_ms: news.at_ms, fence };
             self.note_orders(&asker, &place(), is_meant);
         }
     }
@@ -117,20 +131,26 @@ impl Lens {
             let is_own_connection = holder.who.id == asker.who.id;
             // The connection would hold two of one pattern.
             let is_alike = is_own_connection && names::pattern(&place.key) == pattern;
-            place != asked && !is_alike && is_of_one_task(&holder.who)
+            // Locks of one request have one number, and no order.
+            let is_apart = place != asked && Some(holder.fence) != asker.fence;
+            is_apart && !is_alike && is_of_one_task(&holder.who)
         });
         let number = |place: &Place| (place.database, place.hash);
-        for (first, _) in &held {
+        for (first, holder) in &held {
             let besides = held.iter().map(|(place, _)| number(place)).filter(|place| *place != number(first));
             let order = Order {
                 who: Arc::clone(asker.who),
                 token: asker.token.filter(|token| token.is_long).map(|token| token.digest),
                 at_ms: asker.at_ms,
+                is_by_connection: !asker.is_by_token(holder),
                 besides: besides.collect(),
             };
             let opposite = self.orders.lock().note((number(first), number(asked)), order);
             if let Some(opposite) = opposite.filter(|_| is_meant(&first.key) && is_meant(&asked.key)) {
-                self.tell_of_orders(asker, first, asked, &opposite);
+                let own = (!asker.is_by_token(holder)).then_some(asker.who.id);
+                let other = opposite.is_by_connection.then_some(opposite.who.id);
+                let connections = own.into_iter().chain(other).collect();
+                self.tell_of_orders(asker, first, asked, &opposite, connections);
             }
         }
     }
@@ -177,8 +197,12 @@ impl Lens {
         let rule = if cycle.len() == 1 { Rule::WaitsForItself } else { Rule::Deadlock };
         // Of two clients that complete a cycle at the same time, the first one tells of it.
         let mut orders = self.orders.lock();
-        let mut is_news = false;
-        for link in cycle {
+        let (mut is_news, mut connections) = (false, Vec::new());
+        for (link, next) in cycle.iter().zip(cycle.iter().cycle().skip(1)) {
+            let is_by_token = |holder: &Holder| next.wait.is_by_token(holder) || rule == Rule::WaitsForItself;
+            if !self.holders(&link.place, now_ms).iter().any(is_by_token) {
+                connections.push(next.wait.who.id);
+            }
             is_news |= self
                 .with_lock(&link.place, now_ms, |lock| {
                     lock.tenure.fence == link.fence && lock.tell_once(rule)
@@ -199,13 +223,21 @@ impl Lens {
         let clients = shown.iter().map(|link| Arc::clone(&link.wait.who)).collect();
         let mut others: Vec<&Place> = cycle.iter().map(|link| &link.place).collect();
         others.swap_remove(0);
-        self.tell(rule, &cycle[0].place, &others, clients, lines, now_ms);
+        let finding = self.finding(rule, &cycle[0].place, &others, clients, lines, now_ms);
+        self.tell(finding, connections);
     }
 
     /// Notes that two clients take two locks in different orders.
-    fn tell_of_orders(&self, asker: &Asker<'_>, first: &Place, asked: &Place, opposite: &Order) {
+    fn tell_of_orders(
+        &self,
+        asker: &Asker<'_>,
+        first: &Place,
+        asked: &Place,
+        opposite: &Order,
+        connections: Vec<u64>,
+    ) {
         let (first_name, asked_name) = (name_of(first), name_of(asked));
-        let asked_for = if asker.has_it { "took" } else { "waits for" };
+        let asked_for = if asker.fence.is_some() { "took" } else { "waits for" };
         let before_ms = asker.at_ms.saturating_sub(opposite.at_ms);
         let mut lines = vec![
             format!(
@@ -216,7 +248,8 @@ impl Lens {
         ];
         lines.extend(self.timelines([first, asked].into_iter(), asker.at_ms));
         let clients = vec![Arc::clone(asker.who), Arc::clone(&opposite.who)];
-        self.tell(Rule::LockOrderInversion, asked, &[first], clients, lines, asker.at_ms);
+        let finding = self.finding(Rule::LockOrderInversion, asked, &[first], clients, lines, asker.at_ms);
+        self.tell(finding, connections);
     }
 
     /// The histories of several locks, with the milliseconds since the first step of all of them.
@@ -231,7 +264,7 @@ impl Lens {
         places.flat_map(of).collect()
     }
 
-    fn tell(
+    fn finding(
         &self,
         rule: Rule,
         place: &Place,
@@ -239,9 +272,9 @@ impl Lens {
         clients: Vec<Arc<Who>>,
         timeline: Vec<String>,
         at_ms: u64,
-    ) {
-        let Some(advice) = self.with_lock(place, at_ms, |lock| lock.advice(rule)) else { return };
-        let finding = Finding {
+    ) -> Option<Finding> {
+        let advice = self.with_lock(place, at_ms, |lock| lock.advice(rule))?;
+        Some(Finding {
             id: 0,
             rule,
             database: place.database,
@@ -253,8 +286,16 @@ impl Lens {
             clients,
             advice,
             timeline,
-        };
-        self.note(finding, Some(Volume::Loud));
+        })
+    }
+
+    /// Notes a finding that holds only if each of these connections is that of one task.
+    fn tell(&self, finding: Option<Finding>, connections: Vec<u64>) {
+        match finding {
+            Some(finding) if connections.is_empty() => self.note(finding, Some(Volume::Loud)),
+            Some(finding) => self.claim(finding, connections),
+            None => {}
+        }
     }
 
     /// Who holds what and waits for what. `may_see` returns whether a lock may be shown, and `is_wanted`
@@ -318,12 +359,11 @@ impl Lens {
                 graph.cycles.push(cycle);
             }
         }
+        let mut marks = HashMap::new();
         for (number, cycle) in graph.cycles.iter().enumerate() {
-            for link in cycle {
-                let own = graph.locks.iter_mut().find(|lock| lock.place == link.place);
-                own.into_iter().for_each(|lock| lock.cycle = Some(number));
-            }
+            marks.extend(cycle.iter().map(|link| (&link.place, number)));
         }
+        graph.locks.iter_mut().for_each(|lock| lock.cycle = marks.get(&lock.place).copied());
         graph.locks.sort_by_key(|lock| {
             let since_ms = lock.tenure.as_ref().map_or(u64::MAX, |tenure| tenure.since_ms);
             (lock.cycle.unwrap_or(usize::MAX), usize::MAX - lock.waits.len(), since_ms)

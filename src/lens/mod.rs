@@ -23,12 +23,13 @@ mod tenure;
 mod timeline;
 mod waits;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use crate::clients::Who;
 use crate::clock;
 use crate::keyspace::fencing::Fencing;
 use crate::keyspace::{KeptLock, LockChange, LockNews, Token};
@@ -63,6 +64,8 @@ pub struct Lens {
     /// Made for the first lock.
     segments: OnceLock<Box<[Mutex<Segment>; SEGMENTS]>>,
     findings: Mutex<Findings>,
+    /// Whether some findings may be withdrawn.
+    has_claims: AtomicBool,
     /// The fencing numbers of the keyspace's locks.
     fencing: Arc<Fencing>,
     counters: Counters,
@@ -159,6 +162,7 @@ impl Lens {
         Lens {
             segments: OnceLock::new(),
             findings: Mutex::default(),
+            has_claims: AtomicBool::new(false),
             fencing,
             counters: Counters::default(),
             metrics: Metrics::default(),
@@ -225,6 +229,10 @@ impl Lens {
         counters.reentered.fetch_add(u64::from(has_reentered), Ordering::Relaxed);
         let was_released = news.change == LockChange::Freed && lock.was_released();
         counters.released.fetch_add(u64::from(was_released), Ordering::Relaxed);
+        if was_released && self.has_claims.load(Ordering::Relaxed) {
+            self.withdraw(&lock.tenure.holder);
+            self.withdraw(&cause.who);
+        }
         wrong.map(|wrong| lock_finding(lock, wrong, news.at_ms))
     }
 
@@ -547,6 +555,22 @@ impl Lens {
         drop(findings);
         if let Some(line) = line {
             tracing::info!("{line}");
+        }
+    }
+
+    /// Notes a finding that holds only if some connections are each that of one task. It may be withdrawn.
+    fn claim(&self, finding: Finding, connections: Vec<u64>) {
+        let mut findings = self.findings.lock();
+        findings.claim(finding, connections, Instant::now());
+        self.has_claims.store(true, Ordering::Relaxed);
+    }
+
+    /// Withdraws what holds only if a connection is that of one task, if it is one of a pool.
+    fn withdraw(&self, who: &Who) {
+        if who.habits.is_pooled.load(Ordering::Relaxed) {
+            let mut findings = self.findings.lock();
+            let has_claims = findings.withdraw(who.id);
+            self.has_claims.store(has_claims, Ordering::Relaxed);
         }
     }
 

@@ -31,6 +31,8 @@ pub(super) struct Order {
     pub(super) token: Option<u64>,
     /// When, in milliseconds since 1970.
     pub(super) at_ms: u64,
+    /// Whether only its connection tells that it holds the first lock.
+    pub(super) is_by_connection: bool,
     /// What it held besides.
     pub(super) besides: Box<[(usize, u64)]>,
 }

@@ -135,9 +135,20 @@ impl Wait {
         self.token.is_some_and(|token| token.digest == holder.token.digest)
     }
 
+    /// Whether its token tells that the client holds a lock.
+    pub(super) fn is_by_token(&self, holder: &Holder) -> bool {
+        holder.token.is_long && self.has_token_of(holder)
+    }
+
+    /// Whether its connection has taken a lock by another token than the one by which it waits for it. Then
+    /// it has been lent to another task meanwhile.
+    pub(super) fn is_for_another_task(&self, holder: &Holder) -> bool {
+        holder.who.id == self.who.id && self.token.is_some() && !self.has_token_of(holder)
+    }
+
     /// Whether the client that waits is the one that holds a lock.
     pub(super) fn is_by(&self, holder: &Holder) -> bool {
-        let is_same_token = holder.token.is_long && self.has_token_of(holder);
+        let is_same_token = self.is_by_token(holder);
         match holder.who.id == self.who.id {
             true => is_same_token || !holder.who.habits.is_pooled.load(Ordering::Relaxed),
             false => is_same_token && !holder.has_left,
