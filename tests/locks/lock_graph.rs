@@ -391,6 +391,34 @@ fn locks_of_libraries_and_their_waiting_lists_belong_to_circles() {
 }
 
 #[test]
+fn permits_for_which_clients_wait_are_shown_by_their_tokens() {
+    let (mut observer, [mut a, mut b, mut c], _server) = locksmiths(["a", "b", "c"]);
+    for (client, token) in [(&mut a, "token-of-a"), (&mut b, "token-of-b")] {
+        client.line(&format!("LOCK ACQUIRE lock {token} PX 60000 LIMIT 2")).integer();
+    }
+    wait(&mut observer, &mut c, "LOCK ACQUIRE lock token-of-c PX 60000 LIMIT 2 WAIT 0");
+    let lock = array(&graph(&mut observer), "locks").remove(0);
+    let mut shown: Vec<String> =
+        array(&lock, "holders").iter().map(|holder| text(holder, "token-digest")).collect();
+    let mut expected = ["token-of-a", "token-of-b"].map(|token| {
+        observer.cmd(["SET", "digested", token]).is_ok();
+        observer.line("DIGEST digested").text()
+    });
+    shown.sort();
+    expected.sort();
+    assert_eq!((shown, integer(&lock, "waiting")), (expected.to_vec(), 1));
+    a.line("LOCK RELEASE lock token-of-a").is(1);
+    c.reply().integer();
+    // A reader that waits for a writer, and has a lock for which the writer waits.
+    observer.line("FLUSHALL").is_ok();
+    take(&mut a, "written");
+    take(&mut b, "other");
+    wait(&mut observer, &mut b, "LOCK ACQUIRE written reader PX 60000 SHARED WAIT 0");
+    wait_for(&mut observer, &mut a, "other");
+    will_be_found(&mut observer, &[("deadlock", &["a", "b"])]);
+}
+
+#[test]
 fn two_orders_of_two_locks_are_found_before_clients_meet() {
     let (mut observer, [mut a, mut b, mut c], _server) = locksmiths(["a", "b", "c"]);
     let both = |client: &mut Client, first: &str, second: &str| {

@@ -3,10 +3,13 @@
 use redis_protocol::resp3::types::OwnedFrame;
 
 use crate::digest;
+use crate::instance::Instance;
+use crate::keyspace::Token;
 use crate::lens::{GraphLock, Tenure, Wait, lines_of};
 use crate::resp::{Reply, Request, tree};
 
 use super::correcting::correct_in;
+use super::permits::Permits;
 use super::showing::{Choice, describe_client};
 use crate::commands::costs;
 use crate::commands::execution::permission;
@@ -46,7 +49,13 @@ fn graph(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
     let cycles = graph.cycles.iter().take(choice.count);
     let cycle_in_words = |lines: Vec<String>| tree::array(lines.iter().map(tree::bulk));
     let cycles = cycles.map(|cycle| cycle_in_words(lines_of(cycle).take(CYCLE_CLIENTS_MAX).collect()));
-    let locks = graph.locks[..shown].iter().map(|lock| describe(lock, now_ms));
+    // No transaction may hold a key while it begins another one.
+    let may_look = !context.session.may_not_wait;
+    let locks = graph.locks[..shown].iter().map(|lock| {
+        let is_unknown = lock.tenure.is_none() && may_look;
+        let permits = if is_unknown { describe_permits(instance, lock, now_ms) } else { Vec::new() };
+        describe(lock, permits, now_ms)
+    });
     Ok(reply.tree(&tree::map([
         ("cycles", tree::array(cycles)),
         ("locks", tree::array(locks)),
@@ -54,8 +63,8 @@ fn graph(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
     ])))
 }
 
-fn describe(lock: &GraphLock, now_ms: u64) -> OwnedFrame {
-    let holders = lock.tenure.iter().map(|tenure| describe_holder(tenure, now_ms));
+fn describe(lock: &GraphLock, permits: Vec<OwnedFrame>, now_ms: u64) -> OwnedFrame {
+    let holders = lock.tenure.iter().map(|tenure| describe_holder(tenure, now_ms)).chain(permits);
     let waiting = lock.waits.iter().take(CLIENTS_MAX).map(|wait| describe_wait(wait, now_ms));
     tree::map([
         ("key", tree::bulk(&lock.place.key)),
@@ -65,6 +74,23 @@ fn describe(lock: &GraphLock, now_ms: u64) -> OwnedFrame {
         ("waiting-clients", tree::array(waiting)),
         ("cycle", lock.cycle.map_or(tree::null(), |number| tree::count(number + 1))),
     ])
+}
+
+/// Describes the first permits to end, if several clients hold the lock. Which clients hold them is not known.
+fn describe_permits(instance: &Instance, lock: &GraphLock, now_ms: u64) -> Vec<OwnedFrame> {
+    let (database, key) = (lock.place.database, &*lock.place.key);
+    let Ok(tx) = instance.keyspace.begin(database, key) else { return Vec::new() };
+    let describe = |(token, end_ms): (&[u8], u64)| {
+        tree::map([
+            ("client", tree::null()),
+            ("token-digest", tree::bulk(digest::to_text(Token::of(token).digest))),
+            ("fencing", tree::null()),
+            ("held-ms", tree::null()),
+            ("expires-in-ms", tree::integer(end_ms.saturating_sub(now_ms).cast_signed())),
+        ])
+    };
+    let permits = Permits::at(&tx, key);
+    permits.map_or_else(Vec::new, |permits| permits.first_to_end(CLIENTS_MAX).map(describe).collect())
 }
 
 fn describe_holder(tenure: &Tenure, now_ms: u64) -> OwnedFrame {
