@@ -76,7 +76,7 @@ fn describe(lock: &GraphLock, permits: Vec<OwnedFrame>, now_ms: u64) -> OwnedFra
     ])
 }
 
-/// Describes the first permits to end, if several clients hold the lock. Which clients hold them is not known.
+/// Describes the first permits to end, if several clients hold the lock: it is not known which clients.
 fn describe_permits(instance: &Instance, lock: &GraphLock, now_ms: u64) -> Vec<OwnedFrame> {
     let (database, key) = (lock.place.database, &*lock.place.key);
     let Ok(tx) = instance.keyspace.begin(database, key) else { return Vec::new() };
