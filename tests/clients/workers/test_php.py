@@ -2,10 +2,12 @@
 of its own, which does what it reads. Debian's packages php-cli, php-redis and php-symfony-lock have them.
 """
 
+import concurrent.futures
 import os
 import pathlib
 import subprocess
 import sys
+import time
 import unittest
 
 import redis
@@ -24,6 +26,7 @@ while ($line = fgets(STDIN)) {
     try {
         $done = match (trim($line)) {
             'acquire' => $lock->acquire() ? 'held' : 'refused',
+            'read' => $lock->acquireRead() ? 'held' : 'refused',
             'refresh' => $lock->refresh() ?? 'done',
             'release' => $lock->release() ?? 'done',
         };
@@ -121,6 +124,54 @@ class Php(unittest.TestCase):
         self.assertEqual(other.do("acquire"), "held")
         self.assertEqual(one.do("refresh"), "LockConflictedException")
         self.assertEqual(self.rules(), ["expired-while-held"])
+
+    def lock(self, line):
+        return self.client.execute_command("LOCK", *line.split())
+
+    def test_readers_and_writers_by_symfony_and_by_lock_respect_each_other(self):
+        one, other = self.two(SYMFONY)
+        self.client.execute_command("CLOCK FREEZE")
+        # Readers of both hold it together, and no writer of either.
+        self.assertGreater(self.lock("ACQUIRE report ours PX 20000 SHARED"), 0)
+        self.assertEqual([one.do("read"), other.do("acquire")], ["held", "refused"])
+        self.assertEqual(self.client.zcard("report"), 2)
+        self.assertIsNone(self.lock("ACQUIRE report writer PX 20000"))
+        self.assertIsNone(self.lock("ACQUIRE report second PX 20000 LIMIT 2"))
+        self.assertEqual([other.do("read"), self.client.pttl("report")], ["held", 30_000])
+        self.assertIsNone(self.lock("ACQUIRE report second PX 20000 LIMIT 3"))
+        # Each gives back its own.
+        self.assertEqual(self.lock("RELEASE report ours"), 1)
+        self.assertEqual([one.do("refresh"), one.do("release"), self.client.zcard("report")], ["done", "done", 1])
+        self.assertGreater(self.lock("ACQUIRE report ours PX 40000 SHARED"), 0)
+        self.assertEqual([other.do("release"), self.client.pttl("report")], ["done", 40_000])
+        # Theirs ends, and is removed by a permit of ours.
+        self.assertEqual(one.do("read"), "held")
+        self.client.execute_command("CLOCK ADVANCE", 30_000)
+        self.assertGreater(self.lock("EXTEND report ours PX 40000"), 0)
+        self.assertEqual(self.client.zcard("report"), 1)
+        # Ours ends, and their writer takes the lock.
+        self.client.execute_command("CLOCK ADVANCE", 40_000)
+        self.assertEqual(other.do("acquire"), "held")
+        for mode in ("SHARED", "LIMIT 9", ""):
+            self.assertIsNone(self.lock(f"ACQUIRE report ours PX 20000 {mode}"), mode)
+        # A reader of ours in line is granted it when their writer releases it.
+        waiting = redis.Redis(port=self.server.port)
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        line = "ACQUIRE report ours PX 20000 SHARED WAIT 60000"
+        granted = pool.submit(waiting.execute_command, "LOCK", *line.split())
+        while self.client.info("clients")["blocked_clients"] == 0:
+            time.sleep(0.001)
+        self.assertEqual(other.do("release"), "done")
+        self.assertGreater(granted.result(), 0)
+        self.assertEqual([one.do("acquire"), self.lock("RELEASE report ours")], ["refused", 1])
+        # The lock of one holder refuses all of theirs.
+        self.assertGreater(self.lock("ACQUIRE report writer PX 20000"), 0)
+        self.assertEqual([one.do("acquire"), one.do("read")], ["refused", "refused"])
+        self.assertEqual(self.lock("RELEASE report writer"), 1)
+        self.assertEqual([one.do("acquire"), one.do("release")], ["held", "done"])
+        pool.shutdown()
+        waiting.close()
+        self.assertEqual(self.rules(), [])
 
     def test_sessions_in_correct_use(self):
         one, other = self.two_of_a_session()
