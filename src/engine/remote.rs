@@ -460,7 +460,7 @@ impl StoreRequest<'_, '_> {
             seen: Arc::clone(&rows[place]),
             is_strict: are_strict[place],
             written: ran.written[place].clone(),
-            lifetime_ms: ran.lifetime_ms(ran.written[place].as_deref()),
+            lifetime_ms: ran.lifetime_ms(place),
         };
         let parts = match draw {
             None => (0..self.keys.len()).map(part).collect(),
@@ -492,15 +492,16 @@ impl StoreRequest<'_, '_> {
     fn takes_from(&self, session: &Session, guess: &Guess) -> Option<(Key, bool)> {
         let Run::Block(blocking) = self.command.run else { return None };
         let (rows, ran) = (&guess.rows, &guess.ran);
-        if ran.found_nothing || blocking.waiting.is_shared {
+        if ran.found_nothing || ran.takes_from_none || blocking.waiting.is_shared {
             return None;
         }
+        let joins = (blocking.check)(self.request).ok().and_then(|patience| patience.joins);
         self.command.keys_of(self.request).take(blocking.keys).find_map(|(name, _)| {
             let key = Key::new(session.database, name);
             let place = self.keys.binary_search(&key).ok()?;
             let kind = |row: &Row| row.live.as_ref().map_or(ABSENT_KIND, |live| live.kind);
             // A client that comes again for its lock takes nothing from those that wait until it is free.
-            let is_there = kind(&rows[place]) == blocking.kind;
+            let is_there = kind(&rows[place]) == blocking.kind || Some(kind(&rows[place])) == joins;
             let leaves_some = kind(ran.written[place].as_ref()?) == blocking.kind;
             is_there.then_some((key, leaves_some))
         })
@@ -704,6 +705,8 @@ impl Ran {
             span_ends_ms: BTreeSet::new(),
             wants_fences: None,
             fences_beyond: 0,
+            exact: vec![false; keys],
+            takes_from_none: false,
             fenced: vec![false; keys],
         }
     }
@@ -711,7 +714,8 @@ impl Ran {
 
 impl Ran {
     /// How long a key lives from when the store writes it, if the request has asked for a span of time.
-    fn lifetime_ms(&self, written: Option<&Row>) -> Option<u64> {
+    fn lifetime_ms(&self, place: usize) -> Option<u64> {
+        let written = self.written[place].as_ref().filter(|_| !self.exact[place]);
         let expires_at_ms = written?.expires_at_ms()?;
         self.span_ends_ms.contains(&expires_at_ms).then(|| expires_at_ms.saturating_sub(self.now_ms))
     }

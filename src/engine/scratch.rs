@@ -47,6 +47,10 @@ pub struct Ran {
     pub wants_fences: Option<usize>,
     /// The numbers must be larger than this one, which a lock had where it came from.
     pub fences_beyond: u64,
+    /// Whether each key expires at a moment, though a span was asked for that ends then.
+    pub exact: Vec<bool>,
+    /// Whether it has got nothing for which others wait.
+    pub takes_from_none: bool,
     /// Whether each key is one for which it wants a number, or has taken one that was offered.
     pub fenced: Vec<bool>,
 }
@@ -164,6 +168,8 @@ fn run_loaded(
     let (found_nothing, waits_with, again_ms) = match command.run {
         Run::Block(blocking) if session.found_nothing && result.is_ok() => {
             let again_ms = blocking.waiting.again.and_then(|again| again(&mut tx, request));
+            let again_at_ms = blocking.waiting.again_at_ms.and_then(|again| again(&tx, request));
+            let again_ms = again_ms.or(again_at_ms.map(|at_ms| at_ms.saturating_sub(work.now_ms)));
             (true, blocking.waiting.waits_with.map(|waits_with| waits_with(&tx, request)), again_ms)
         }
         _ => (false, None, None),
@@ -181,6 +187,8 @@ fn run_loaded(
     let wants_fences = (missing > 0 || recorded.wants_known_fences).then_some(missing + work.fences.len());
     let is_fenced = |key: &Key| recorded.has_fenced(key.database as usize, &key.name);
     let fenced = keys.iter().map(is_fenced).collect();
+    let is_exact = |key: &Key| recorded.is_exact(key.database as usize, &key.name);
+    let exact = keys.iter().map(is_exact).collect();
     let (reply, now_ms) = (result.map(|()| out), work.now_ms);
     let span_ends_ms = recorded.span_ends_ms;
     Ok(Ran {
@@ -195,6 +203,8 @@ fn run_loaded(
         now_ms,
         wants_fences,
         fences_beyond: recorded.former_fence,
+        exact,
+        takes_from_none: recorded.takes_from_none,
         fenced,
     })
 }

@@ -39,7 +39,7 @@ use super::news::Became;
 use super::row::{Key, KeyMap, Row};
 use super::turns::Turns;
 use crate::clients;
-use crate::values::ABSENT_KIND;
+use crate::values::{ABSENT_KIND, SORTED_SET_KIND};
 use crate::waiting::{Line, Ticket, Waits};
 
 /// How soon the first of a line looks again for a lock that should have expired.
@@ -175,11 +175,20 @@ impl Awaited {
         })
     }
 
-    /// Calls the next client that waits for this kind of value.
+    /// Calls the next client that waits for this kind of value. Permits of a lock are for those in line for
+    /// the lock: one that wants another permit, or all of it, where the last permit was given back.
     fn call(&self, kind: u8, clients: &mut HashMap<Ticket, Client>, open: OpenBatches) {
-        if let Some(client) = self.next(kind, clients, open).and_then(|next| clients.get_mut(&next)) {
-            client.call();
+        let for_lock = (kind == SORTED_SET_KIND).then_some(ABSENT_KIND);
+        for kind in [Some(kind), for_lock].into_iter().flatten() {
+            if let Some(client) = self.next(kind, clients, open).and_then(|next| clients.get_mut(&next)) {
+                client.call();
+            }
         }
+    }
+
+    /// Whether the key has permits, as far as is known.
+    fn may_have_permits(&self) -> bool {
+        self.seen.is_none_or(|(kind, _)| kind == SORTED_SET_KIND)
     }
 
     /// Calls those that only read, and those that let others take first: the key is not as it was.
@@ -294,7 +303,9 @@ impl Lines {
                 continue;
             }
             awaited.call_others(false, clients);
-            if left.takes && (left.is_called || left.is_looking || left.again.is_some()) {
+            // One behind it may get a permit that it was not to have.
+            let is_for_next = left.kind == ABSENT_KIND && awaited.may_have_permits();
+            if left.takes && (left.is_called || left.is_looking || left.again.is_some() || is_for_next) {
                 awaited.call(left.kind, clients, open);
             } else if let Some(next) =
                 awaited.next(left.kind, clients, open).and_then(|next| clients.get(&next))

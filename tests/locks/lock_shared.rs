@@ -413,8 +413,9 @@ fn a_symfony_writer_is_respected_and_released_by_its_token() {
     client.line("LOCK RELEASE l a-writer").is(1);
     reader.reply().integer();
     assert_eq!(tokens(&mut client), "b");
-    let error = "ERR The token __write__ is the mark of a writer";
+    let error = "ERR The tokens __write__ and __wait__ are marks of writers";
     client.line("LOCK ACQUIRE l __write__ PX 60000 SHARED").is_error(error);
+    client.line("LOCK ACQUIRE l __wait__ PX 60000 LIMIT 1 WAIT 0").is_error(error);
 }
 
 #[test]

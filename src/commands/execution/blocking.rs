@@ -206,8 +206,8 @@ impl Attempt for Retry {
         self.joins
     }
 
-    fn joins_at_ms(&self, tx: &Transaction<'_>) -> Option<u64> {
-        (self.blocking.waiting.joins_at_ms?)(tx, self.request.request()?)
+    fn again_at_ms(&self, tx: &Transaction<'_>) -> Option<u64> {
+        (self.blocking.waiting.again_at_ms?)(tx, self.request.request()?)
     }
 
     fn goes_by_time(&self) -> bool {

@@ -37,9 +37,9 @@ pub struct WaitingRules {
     /// The place of the argument by which a client is known that waits, if another attempt may take over its
     /// place in line.
     pub token: Option<usize>,
-    /// When a client that joins others at its key may do so though the key does not change, in milliseconds
+    /// When a client that waits for a lock has to look again though the key does not change, in milliseconds
     /// since 1970.
-    pub joins_at_ms: Option<fn(&Transaction<'_>, Request<'_>) -> Option<u64>>,
+    pub again_at_ms: Option<fn(&Transaction<'_>, Request<'_>) -> Option<u64>>,
     /// In how many milliseconds the client may find something though no key changes, if it may.
     pub again: Option<fn(&mut Transaction<'_>, Request<'_>) -> Option<u64>>,
 }
@@ -52,7 +52,7 @@ impl WaitingRules {
         ends_without_value: false,
         timed_out: |reply| reply.nil_array(),
         token: None,
-        joins_at_ms: None,
+        again_at_ms: None,
         again: None,
     };
 }

@@ -84,8 +84,8 @@ const LOCK_ACQUIRE: Command = Command {
         waiting: WaitingRules {
             timed_out: |reply| reply.nil(),
             token: Some(TOKEN_AT),
-            joins_at_ms: Some(|tx, request| {
-                permits::frees_at_ms(tx, request.at(2), Acquiring::parse(request).ok()?.limit?)
+            again_at_ms: Some(|tx, request| {
+                permits::again_at_ms(tx, request.at(2), Acquiring::parse(request).ok()?.limit)
             }),
             ..WaitingRules::PLAIN
         },
@@ -138,6 +138,9 @@ fn acquire<'r>(
     if served.is_none() && tx.leaves_to_line(key) {
         return Ok(Taken::Nothing(reply));
     }
+    if tx.is_in_store() {
+        permits::make_way_in_store(tx, key, acquiring.waits(tx))?;
+    }
     let Some(fence) = tx.acquire(key, token, expires_at_ms, otherwise) else {
         permits::refuse_upgrade(tx, key, token)?;
         return Ok(Taken::Nothing(reply));
@@ -177,15 +180,14 @@ fn extend(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
             return Err(Error::SYNTAX);
         }
     }
+    let value = tx.peek::<Text>(key);
+    if value.is_err() && permits::is_set(tx, key) {
+        return permits::extend(tx, key, token, (lifetime, bound.is_some()), reply);
+    }
+    let is_held = value.map(|value| value == Some(token));
     let expires_at_ms = expiry(tx, lifetime, "lock|extend")?;
     let bond = bound.map(|bound| bound.terms(tx, lifetime)).transpose()?;
-    let value = match tx.peek::<Text>(key) {
-        Err(_) if permits::is_set(tx, key) => {
-            return permits::extend(tx, key, token, (lifetime, bound.is_some()), reply);
-        }
-        value => value?,
-    };
-    if value != Some(token) || !may_be_lock(tx, key) {
+    if !is_held? || !may_be_lock(tx, key) {
         tx.follow_unmet(key);
         return Ok(reply.nil());
     }

@@ -9,6 +9,9 @@
 //! Other libraries keep other times in sorted sets: when a permit was taken, or when a job is due. There the
 //! key's expiry is not the largest score, and these commands never write such a set.
 //!
+//! In a store, a client that waits for the whole lock leaves a mark there with an end, which all front-ends
+//! respect: their lines know nothing of each other.
+//!
 //! No permit has a fencing number: each reply that grants or extends one draws a number, and no key keeps
 //! it.
 
@@ -24,6 +27,13 @@ use crate::commands::facts::{Result, Taken};
 
 /// The member of a sorted set that says that its holder is a writer.
 const WRITER: &[u8] = b"__write__";
+
+/// The member that says, in a store, that a client waits for the whole lock. Until its end, no front-end
+/// grants a permit.
+const AWAITED: &[u8] = b"__wait__";
+
+/// For how long that holds, in milliseconds. As long as the client waits, it is put off in time.
+const AWAITED_MS: u64 = 2000;
 
 /// A request removes so many permits at most whose ends have passed.
 const CLEARED_MAX: usize = 256;
@@ -70,9 +80,14 @@ impl<'a> Permits<'a> {
         self.end_of(WRITER).is_some()
     }
 
-    /// Whether the permit of a token may be taken, extended and given back.
+    /// Until when no permit is granted, since a client waits for the whole lock.
+    fn awaited_until(self) -> Option<u64> {
+        self.end_of(AWAITED)
+    }
+
+    /// Whether a token has a permit.
     pub(super) fn has(self, token: &[u8]) -> bool {
-        token != WRITER && self.end_of(token).is_some()
+        !is_mark(token) && self.end_of(token).is_some()
     }
 
     /// The position of the first permit that counts.
@@ -82,27 +97,39 @@ impl<'a> Permits<'a> {
 
     /// How many permits count.
     pub(super) fn count(self) -> usize {
-        self.set.len() - self.first() - usize::from(self.has_writer())
+        let marks = usize::from(self.has_writer()) + usize::from(self.awaited_until().is_some());
+        self.set.len() - self.first() - marks
     }
 
     /// The first permits to end, with their ends.
     pub(super) fn first_to_end(self, most: usize) -> impl Iterator<Item = (&'a [u8], u64)> {
-        let some = self.set.range(self.first()..self.set.len().min(self.first() + most + 1));
-        some.filter(|(token, _)| *token != WRITER).take(most).map(|(token, end_ms)| (token, end_ms as u64))
+        let some = self.set.range(self.first()..self.set.len().min(self.first() + most + MARKS));
+        some.filter(|(token, _)| !is_mark(token)).take(most).map(|(token, end_ms)| (token, end_ms as u64))
     }
 
     /// Whether a token that has none can have a permit beside less than `limit` others.
     fn allow(self, token: &[u8], limit: u64) -> bool {
-        !self.has_writer() && !self.has(token) && (self.count() as u64) < limit
+        let is_withheld = self.has_writer() || self.awaited_until().is_some();
+        !is_withheld && !self.has(token) && (self.count() as u64) < limit
     }
 
     /// When there are less than `limit` permits, if nothing changes.
-    fn frees_at_ms(self, limit: u64) -> Option<u64> {
-        let surplus = (self.count() as u64).checked_sub(limit)?;
-        let position = self.first() + usize::try_from(surplus).ok()?;
-        let (_, end_ms) = self.set.range(position..position + 1).next()?;
-        Some(end_ms as u64)
+    fn falls_below_at_ms(self, limit: u64) -> Option<u64> {
+        let surplus = usize::try_from((self.count() as u64).checked_sub(limit)?).ok()?;
+        let position = self.first() + surplus;
+        let mut ends = self.set.range(position..self.set.len().min(position + MARKS));
+        // A mark in front of it has taken the place of a permit.
+        let marks = [WRITER, AWAITED].into_iter().filter_map(|mark| self.set.rank(mark));
+        let marks = marks.filter(|rank| (self.first()..=position).contains(rank)).count();
+        ends.nth(marks).map(|(_, end_ms)| end_ms as u64)
     }
+}
+
+/// How many members a sorted set may have that are no permits, and one more.
+const MARKS: usize = 3;
+
+fn is_mark(token: &[u8]) -> bool {
+    token == WRITER || token == AWAITED
 }
 
 /// The largest score, if it is a moment.
@@ -140,16 +167,11 @@ pub(super) fn acquire<'r>(
     reply: Reply<'r>,
 ) -> Result<Taken<'r>> {
     let token = acquiring.token;
-    if token == WRITER {
-        return Err(Error::fixed("ERR The token __write__ is the mark of a writer"));
+    if is_mark(token) {
+        return Err(Error::fixed("ERR The tokens __write__ and __wait__ are marks of writers"));
     }
     if acquiring.bound.is_some() || acquiring.is_notified {
         return Err(NOT_GUARDED);
-    }
-    if tx.is_in_store() {
-        return Err(Error::fixed(
-            "ERR SHARED and LIMIT are for locks in memory, and this key is in the store",
-        ));
     }
     let end_ms = end_ms(tx, acquiring.lifetime, "lock|acquire")?;
     let kind = tx.glance(key).map_or(ABSENT_KIND, |value| value.facts.kind);
@@ -161,6 +183,7 @@ pub(super) fn acquire<'r>(
         && let Some(permits) = permits.filter(|permits| permits.has(token) && !permits.has_writer())
     {
         let end_ms = permits.end_of(token).map_or(end_ms, |before_ms| end_ms.max(before_ms));
+        tx.takes_from_none();
         write(tx, key, "zadd", |set| _ = set.set_score(token, end_ms as f64))?;
         return Ok(Taken::Something(reply.integer(tx.number_permit(key).cast_signed())));
     }
@@ -178,9 +201,29 @@ pub(super) fn acquire<'r>(
     Ok(Taken::Something(reply.integer(tx.number_permit(key).cast_signed())))
 }
 
-/// When a client that waits for a permit beside less than `limit` others may get it though no key changes.
-pub(super) fn frees_at_ms(tx: &Transaction<'_>, key: &[u8], limit: u64) -> Option<u64> {
-    Permits::at(tx, key)?.frees_at_ms(limit)
+/// When a client that waits for a lock may get it, or has to look again, though no key changes. `limit` is
+/// that of the permit for which it waits, if it waits for one.
+pub(super) fn again_at_ms(tx: &Transaction<'_>, key: &[u8], limit: Option<u64>) -> Option<u64> {
+    let permits = Permits::at(tx, key)?;
+    let (awaited, now_ms) = (permits.awaited_until(), permits.now_ms);
+    match limit {
+        Some(limit) => permits.falls_below_at_ms(limit).max(awaited),
+        // It puts off the end of its mark when half of the time has passed.
+        None => awaited.and(permits.falls_below_at_ms(1)).map(|ms| ms.min(now_ms + AWAITED_MS / 2)),
+    }
+}
+
+/// Readies a key in a store for a client that wants the whole lock: if no permit is left, frees it. If the
+/// client waits, its mark keeps new readers at all front-ends from overtaking it.
+pub(super) fn make_way_in_store(tx: &mut Transaction<'_>, key: &[u8], waits: bool) -> Result<()> {
+    let Some(permits) = Permits::at(tx, key) else { return Ok(()) };
+    let now_ms = permits.now_ms;
+    if permits.count() == 0 {
+        tx.remove(key);
+    } else if waits && permits.awaited_until().is_none_or(|end_ms| end_ms <= now_ms + AWAITED_MS / 2) {
+        write(tx, key, "zadd", |set| _ = set.set_score(AWAITED, (now_ms + AWAITED_MS) as f64))?;
+    }
+    Ok(())
 }
 
 /// Sets the end of a permit, if the token has one.
@@ -240,6 +283,7 @@ fn write(
         set.remove_range(0..over);
         latest_ms(set.view())
     })?;
+    tx.expires_exactly(key);
     // Without any, the key has gone. If all that are left are over, this deletes it.
     if latest_ms.is_some() && tx.peek_expiry(key) != Some(latest_ms) {
         tx.set_expiry(key, latest_ms);

@@ -41,6 +41,7 @@ mod pipelines;
 mod proxy;
 mod rust_clients;
 mod secure;
+mod shared;
 mod slots;
 mod standstill;
 mod starts;

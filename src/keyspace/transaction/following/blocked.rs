@@ -54,7 +54,7 @@ pub trait Attempt: Send + Sync {
     }
 
     /// When it may join what is there though the key does not change, in milliseconds since 1970.
-    fn joins_at_ms(&self, _tx: &Transaction<'_>) -> Option<u64> {
+    fn again_at_ms(&self, _tx: &Transaction<'_>) -> Option<u64> {
         None
     }
 
@@ -584,8 +584,8 @@ impl Transaction<'_> {
         let entry = self.unseen(key).filter(|_| is_awaited);
         let renewal_ms = entry.and_then(|_| self.renewal_of(key));
         let first = entry.and_then(|entry| first_for_lock(line?).filter(|first| first.is_for(entry.kind())));
-        let joins_at_ms = first.and_then(|first| first.attempt.joins_at_ms(self));
-        let moments_ms = [entry.and_then(Entry::expires_at_ms), renewal_ms, joins_at_ms];
+        let again_at_ms = first.and_then(|first| first.attempt.again_at_ms(self));
+        let moments_ms = [entry.and_then(Entry::expires_at_ms), renewal_ms, again_at_ms];
         self.keyspace().followers().alarms.set(self.database(), key, moments_ms.into_iter().flatten().min());
     }
 

@@ -23,6 +23,10 @@ pub struct Recorded {
     fenced: BTreeMap<usize, BTreeSet<Box<[u8]>>>,
     /// Whether the number of a lock was wanted that the row does not show.
     pub wants_known_fences: bool,
+    /// The keys that expire at a moment, whatever spans were asked for, by their databases.
+    exact: BTreeMap<usize, BTreeSet<Box<[u8]>>>,
+    /// Whether it has got nothing for which others wait.
+    pub takes_from_none: bool,
 }
 
 impl Recorded {
@@ -34,6 +38,11 @@ impl Recorded {
     /// Whether a fencing number was wanted for a key: a new one, or that of a lock that is there.
     pub fn has_fenced(&self, database: usize, key: &[u8]) -> bool {
         has(&self.fenced, database, key)
+    }
+
+    /// Whether a key expires at a moment, though a span was asked for that ends then.
+    pub fn is_exact(&self, database: usize, key: &[u8]) -> bool {
+        has(&self.exact, database, key)
     }
 }
 
@@ -96,6 +105,21 @@ impl Transaction<'_> {
             note(&mut aftermath.recorded().fenced, database, key);
             aftermath.recorded().wants_known_fences = true;
         });
+    }
+
+    /// Records that a key is to expire at the moment that the request has set, which its value repeats.
+    pub fn expires_exactly(&self, key: &[u8]) {
+        if self.wanted.records_spans() {
+            let database = self.database();
+            self.leave(|aftermath| note(&mut aftermath.recorded().exact, database, key));
+        }
+    }
+
+    /// Records that a client which may wait has got what is its own already. It need not be its turn.
+    pub fn takes_from_none(&self) {
+        if self.wanted.records_spans() {
+            self.leave(|aftermath| aftermath.recorded().takes_from_none = true);
+        }
     }
 
     /// Takes what was recorded.
