@@ -83,11 +83,8 @@ impl Bound {
         Ok(true)
     }
 
-    /// The terms for a lease, if the lock may be bound.
-    pub(super) fn terms(self, tx: &Transaction<'_>, lifetime: &[u8]) -> Result<BondTerms> {
-        if tx.is_in_store() {
-            return Err(Error::fixed("ERR BOUND is for locks in memory, and this key is in the store"));
-        }
+    /// The terms for a lease, if it is long enough.
+    pub(super) fn terms(self, lifetime: &[u8]) -> Result<BondTerms> {
         let lease_ms = args::integer(lifetime)?;
         if lease_ms < BOUND_LEASE_MS_MIN {
             return Err(Error::fixed("ERR BOUND needs a PX of 100 milliseconds at least"));

@@ -106,11 +106,8 @@ fn acquire<'r>(
         return permits::acquire(tx, (key, limit), &acquiring, served.is_some(), reply);
     }
     let Acquiring { token, lifetime, is_again, bound, is_notified, .. } = acquiring;
-    if is_notified && tx.is_in_store() {
-        return Err(Error::fixed("ERR NOTIFY is for locks in memory, and this key is in the store"));
-    }
     let expires_at_ms = expiry(tx, lifetime, "lock|acquire")?;
-    let bond = bound.map(|bound| bound.terms(tx, lifetime)).transpose()?;
+    let bond = bound.map(|bound| bound.terms(lifetime)).transpose()?;
     let wish = |tx: &Transaction<'_>| {
         if is_notified || bond.is_some() {
             tx.wish(GuardWish { key: key.into(), is_notified, bond });
@@ -186,7 +183,7 @@ fn extend(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     }
     let is_held = value.map(|value| value == Some(token));
     let expires_at_ms = expiry(tx, lifetime, "lock|extend")?;
-    let bond = bound.map(|bound| bound.terms(tx, lifetime)).transpose()?;
+    let bond = bound.map(|bound| bound.terms(lifetime)).transpose()?;
     if !is_held? || !may_be_lock(tx, key) {
         tx.follow_unmet(key);
         return Ok(reply.nil());

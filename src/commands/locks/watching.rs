@@ -5,9 +5,10 @@ use redis_protocol::resp3::types::OwnedFrame;
 use crate::clients::Who;
 use crate::digest;
 use crate::instance::Instance;
-use crate::keyspace::{Token, Totals, Transaction, WaitingClients};
+use crate::keyspace::{BondShown, Token, Totals, Transaction, WaitingClients};
 use crate::lens::{Finding, Held, Lock, Refused, Rule, Tenure};
-use crate::remote::row::Row;
+use crate::remote::Remote;
+use crate::remote::row::{Key, Row};
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
 use crate::types;
@@ -98,10 +99,25 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
 
 /// Describes a lock in the store by its row. Its holder may be connected to another server.
 pub(crate) fn describe_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<OwnedFrame> {
+    Some(tree::map(fields_in_store(key, row, now_ms)?))
+}
+
+/// The same, and to which connection to this front-end the lock is bound.
+pub(crate) fn describe_bound_in_store(
+    (instance, remote): (&Instance, &Remote),
+    key: &Key,
+    row: &Row,
+) -> Option<OwnedFrame> {
+    let mut fields = fields_in_store(&key.name, row, remote.clock.now_ms())?;
+    fields.extend(describe_bond(instance, remote.bond_of(key)));
+    Some(tree::map(fields))
+}
+
+fn fields_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<Vec<(&'static str, OwnedFrame)>> {
     let live = row.live.as_ref().filter(|live| live.is_lock)?;
     let tenure = row.tenure.as_ref()?;
     let or_null = |value: Option<u64>| value.map_or(tree::null(), |value| tree::integer(value as i64));
-    Some(tree::map([
+    Some(vec![
         ("key", tree::bulk(key)),
         ("state", tree::bulk("held")),
         ("holder", tree::bulk(&tenure.holder)),
@@ -112,7 +128,7 @@ pub(crate) fn describe_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<Ow
         ("type", tree::bulk(types::ALL.iter().find(|facts| facts.kind == live.kind)?.name)),
         ("token-digest", tree::bulk(digest::to_text(Token::of(&live.value).digest))),
         ("fencing", tree::integer(tenure.fence)),
-    ]))
+    ])
 }
 
 const LOCKS_GET: Command = Command {
@@ -254,12 +270,17 @@ fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history
         fields.push(("timeline-since", tree::integer(lock.timeline_since_ms() as i64)));
         fields.push(("timeline", tree::array(lock.timeline().iter().map(tree::bulk))));
         fields.push(("evidence", lock.evidence().map_or(tree::null(), tree::bulk)));
-        let client = bond.and_then(|bond| context.instance.clients.get(bond.client));
-        let bound_to = client.map_or(tree::null(), |client| describe_client(&Who::of(&client)));
-        fields.push(("bound-to", bound_to));
-        fields.push(("bound-there", bond.map_or(tree::null(), |bond| tree::integer(bond.locks as i64))));
+        fields.extend(describe_bond(context.instance, bond));
     }
     tree::map(fields)
+}
+
+/// To which connection a lock is bound, and how many locks hang there.
+fn describe_bond(instance: &Instance, bond: Option<BondShown>) -> [(&'static str, OwnedFrame); 2] {
+    let client = bond.and_then(|bond| instance.clients.get(bond.client));
+    let bound_to = client.map_or(tree::null(), |client| describe_client(&Who::of(&client)));
+    let locks = bond.map_or(tree::null(), |bond| tree::integer(bond.locks as i64));
+    [("bound-to", bound_to), ("bound-there", locks)]
 }
 
 /// The list at which clients wait for a lock. A release has shown it; until then, it is the one that

@@ -28,7 +28,6 @@ on_both! {
     a_client_that_comes_again_finds_its_lock_at_each_front_end
     a_client_that_comes_again_takes_over_the_place_of_its_attempt_before
     a_lock_that_is_broken_at_one_front_end_is_granted_at_the_other
-    a_holder_that_wants_to_be_notified_is_refused
     a_lock_of_set_nx_has_a_number_too
     numbers_outlive_front_ends_and_failures_of_the_store
     paused_holders_lose_nothing
@@ -410,24 +409,6 @@ fn a_lock_that_is_broken_at_one_front_end_is_granted_at_the_other(kind: Kind) {
     admin.line("LOCK ACQUIRE l b PX 60000").is_simple("QUEUED");
     let replies = admin.line("EXEC").items();
     assert!(matches!(replies[..], [Reply::Integer(1), Reply::Integer(next)] if next > number), "{replies:?}");
-}
-
-/// A front-end does not hear of all that others do to a key, and does not renew one. So it refuses the
-/// request, alone and among others, and takes nothing.
-fn a_holder_that_wants_to_be_notified_is_refused(kind: Kind) {
-    const REFUSED: &str = "ERR NOTIFY is for locks in memory, and this key is in the store";
-    let Some((_cluster, one, _other)) = pair(kind, "lock-notify") else { return };
-    let mut client = one.client();
-    client.line("LOCK ACQUIRE l a PX 60000 NOTIFY").is_error(REFUSED);
-    client.line("LOCK ACQUIRE l a PX 60000 WAIT 0 AGAIN NOTIFY").is_error(REFUSED);
-    client.line("MULTI").is_ok();
-    client.line("LOCK ACQUIRE l a PX 60000 NOTIFY").is_simple("QUEUED");
-    assert_eq!(client.line("EXEC").items(), [Reply::Error(REFUSED.to_owned())]);
-    client.line("EXISTS l").is(0);
-    const UNBOUND: &str = "ERR BOUND is for locks in memory, and this key is in the store";
-    client.line("LOCK ACQUIRE l a PX 60000 BOUND").is_error(UNBOUND);
-    acquire(&mut client, "l", "a");
-    client.line("LOCK EXTEND l a PX 60000 BOUND GRACE 0").is_error(UNBOUND);
 }
 
 /// In a store each lock has a number, for which its key has been absent: with it LOCK serves those that other

@@ -118,6 +118,13 @@ impl LostLock {
     pub fn is_known(&self, by: Option<u64>) -> bool {
         by == Some(self.client) && !self.why.is_by_itself()
     }
+
+    /// The channel of the lock, and the message there.
+    pub fn message(&self) -> (Vec<u8>, Vec<u8>) {
+        let LostLock { database, key, number, why, .. } = self;
+        let channel = [format!("__lock@{database}__:").as_bytes(), key].concat();
+        (channel, format!("{number} {}", why.name()).into_bytes())
+    }
 }
 
 /// What happened to a lock.

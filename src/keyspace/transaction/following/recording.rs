@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::keyspace::transaction::Transaction;
+use crate::keyspace::transaction::following::guards::GuardWish;
 
 /// What a transaction has done.
 #[derive(Debug, Default)]
@@ -27,6 +28,8 @@ pub struct Recorded {
     exact: BTreeMap<usize, BTreeSet<Box<[u8]>>>,
     /// Whether it has got nothing for which others wait.
     pub takes_from_none: bool,
+    /// What the client wants besides of locks, with the numbers of their databases, in their order.
+    pub wishes: Vec<(usize, GuardWish)>,
 }
 
 impl Recorded {
@@ -120,6 +123,13 @@ impl Transaction<'_> {
         if self.wanted.records_spans() {
             self.leave(|aftermath| aftermath.recorded().takes_from_none = true);
         }
+    }
+
+    /// Records what a client wants besides of a lock.
+    #[cold]
+    pub(in crate::keyspace) fn record_wish(&self, wish: GuardWish) {
+        let database = self.database();
+        self.leave(|aftermath| aftermath.recorded().wishes.push((database, wish)));
     }
 
     /// Takes what was recorded.
