@@ -57,7 +57,7 @@ pub struct Ran {
     pub fenced: Vec<bool>,
     /// What its client wants besides of locks that it has got.
     pub wishes: Vec<StoreWish>,
-    /// Whether each key is a lock that its client takes over with this request, maybe from another connection.
+    /// Whether each key is a lock that its client takes over, maybe from another connection.
     pub taken_over: Vec<bool>,
 }
 

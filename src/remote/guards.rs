@@ -48,7 +48,7 @@ const CLOCKS_APART_MS: u64 = 50;
 pub struct StoreWish {
     /// The key that is the lock.
     pub key: Key,
-    /// Its token.
+    /// The token by which the client holds it.
     pub token: Bytes,
     /// Its fencing number.
     pub number: u64,
@@ -145,7 +145,7 @@ enum Seen {
 
 /// What is due for a lock.
 enum Due {
-    /// Nothing now.
+    /// It is as it should be.
     Nothing(Next),
     /// It gets this expiry, in milliseconds since 1970; because its connection was cut, if it was.
     Expiry(Option<Cut>, u64),
@@ -478,6 +478,8 @@ impl Post {
                 row.version > 0 && row.expires_at_ms().is_none_or(|at_ms| at_ms > remote.clock.now_ms())
             };
             if is_current(&guess) && self.is_in(&guess) && !self.state.lock().is_in_doubt {
+                // If news of a change are lost, a later look finds that the row has another version.
+                remote.state.lock().saw_row(&remote.clock, &self.key, &guess, false);
                 return Seen::Held(guess);
             }
             let unread = Arc::new(Row { version: Row::UNREAD, ..Row::default() });
