@@ -31,7 +31,7 @@ use crate::keyspace::transaction::{Everything, Transaction};
 #[derive(Debug, Default)]
 pub(in crate::keyspace) struct Guards(HashTable<Guard>);
 
-/// A lock, and what its holder wants of the server. Locks in a store have the same, without a place in a shard.
+/// A lock, and what its holder wants of the server. Locks in a store have the same, and no place in a shard.
 #[derive(Debug)]
 pub(crate) struct Guard {
     pub(super) hash: u64,
