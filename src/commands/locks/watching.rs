@@ -13,7 +13,7 @@ use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
 use crate::types;
 
-use super::correcting::correct_in;
+use super::correcting::{correct_in, is_lock};
 use super::graph::LOCKS_GRAPH;
 use super::patterns::LOCKS_PATTERNS;
 use super::permits::Permits;
@@ -78,7 +78,7 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     let may_read = permission::may_read(context.session, &LOCKS_LIST);
     // The lens may have missed news of a lock: the keyspace decides.
     let is_shown = |held: &Held| {
-        tx.is_lock(&held.key)
+        tx.glance(&held.key).is_some_and(|value| is_lock(held, tx.is_lock(&held.key), value))
             && may_read(&held.key)
             && !instance.keyspace.hides(&held.key)
             && !instance.ignores_lock(&held.key)
@@ -240,6 +240,7 @@ fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history
         ("holder", describe_client(&tenure.holder)),
         ("holder-connected", tree::boolean(context.instance.clients.get(tenure.holder.id).is_some())),
     ];
+    fields.extend(lock.field.as_ref().map(|field| ("field", tree::bulk(field))));
     fields.extend(describe_tenure(context.tx, tenure, now_ms));
     fields.push(("refused", tree::integer(lock.refused as i64)));
     let refused = |refused: &Refused| {
