@@ -26,8 +26,8 @@ impl Guard {
         self.end_ms_max.map_or(expires_at_ms, |end_ms| end_ms.min(expires_at_ms))
     }
 
-    /// The expiry that the bond gives the lock now, if that is another one: a renewal if it is time for it, or
-    /// what is left since its connection was cut.
+    /// The expiry that the bond gives the lock now, if that is another one: a renewal if it is time for one,
+    /// or what is left since its connection was cut.
     pub(crate) fn due(&self, cut: Option<Cut>, expires_at_ms: Option<u64>, now_ms: u64) -> Option<u64> {
         let (before_ms, bond) = (expires_at_ms.unwrap_or(NEVER), self.bond.as_ref()?);
         let after_ms = match cut {
