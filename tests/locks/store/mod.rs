@@ -22,7 +22,6 @@ macro_rules! on_both {
 
 mod administrators;
 mod attacks;
-mod bound;
 mod browsing;
 mod cable;
 mod caching;

@@ -268,12 +268,7 @@ impl Play {
         for (key, lock) in self.server.locks.iter_mut().enumerate() {
             let Some(Holder { token, bound_to: Some(bound_to), .. }) = lock.holder else { continue };
             if bound_to == client {
-                self.history.push(Told::unbound(
-                    client,
-                    key,
-                    token,
-                    (self.server.now, Some(self.server.now)),
-                ));
+                self.history.push(Told::unbound(client, key, token, [self.server.now; 2]));
             }
             if bound_to == client || ends_another {
                 lock.holder = None;

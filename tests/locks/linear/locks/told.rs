@@ -73,13 +73,8 @@ pub(super) enum Expiry {
 }
 
 impl Told {
-    /// The end of a connection, which has freed a lock that was bound to it, or will.
-    pub(super) fn unbound(
-        connection: usize,
-        key: usize,
-        token: Token,
-        (sent, ended): (Moment, Option<Moment>),
-    ) -> Told {
+    /// The end of a connection, which has freed a lock that was bound to it.
+    pub(super) fn unbound(connection: usize, key: usize, token: Token, [sent, ended]: [Moment; 2]) -> Told {
         Told {
             connection,
             client: 0,
@@ -88,7 +83,7 @@ impl Told {
             request: Request::DeleteIfEq(token),
             answer: Answer::Lost,
             sent,
-            ended,
+            ended: Some(ended),
             stood_ns: None,
             left_ns: None,
             is_wrapped: false,
