@@ -12,9 +12,9 @@ use crate::commands::locks::watching::describe_in_store;
 use crate::commands::random_and_scan::parse_cursor;
 use crate::engine::remote::{NotAnswered, OUTCOME_UNKNOWN};
 use crate::keyspace::Cursor;
-use crate::remote::Remote;
 use crate::remote::all_keys::{NAMES_MAX, NotTold, Question, SLOTS_OF_PLACE, Told};
 use crate::remote::news::News;
+use crate::remote::{OwnWrites, Remote};
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
 use crate::session::{Pending, Session};
@@ -80,18 +80,24 @@ pub(crate) fn execute(
         out.extend_from_slice(&on_to_the_store(reply));
         return Ok(Ok(()));
     };
-    match session.pending.take().and_then(|pending| pending.told) {
-        None => {
-            session.pending =
-                Some(Box::new(Pending { answering: Some(remote.ask(question)), ..Pending::default() }));
-            Err(NotAnswered::Store)
-        }
-        Some(Err(NotTold::Unknown)) if matches!(question, Question::Flush(_)) => Ok(Err(OUTCOME_UNKNOWN)),
-        Some(Err(why)) => Ok(Err(Error::text(format!("STOREDOWN The store has not done this: {why}")))),
-        Some(Ok(told)) => {
+    let before = session.pending.take().and_then(|pending| Some((pending.told?, pending.own_writes)));
+    let Some((told, own_writes)) = before else {
+        let own_writes = match question {
+            Question::Flush(database) => remote.own_flush(session.client.id, database),
+            _ => None,
+        };
+        let answering = Some(remote.ask(question));
+        session.pending = Some(Box::new(Pending { answering, own_writes, ..Pending::default() }));
+        return Err(NotAnswered::Store);
+    };
+    match told {
+        Err(NotTold::Unknown) if matches!(question, Question::Flush(_)) => Ok(Err(OUTCOME_UNKNOWN)),
+        Err(why) => Ok(Err(Error::text(format!("STOREDOWN The store has not done this: {why}")))),
+        Ok(told) => {
+            own_writes.into_iter().for_each(OwnWrites::settle);
             if let Question::Flush(database) = question {
                 remote.tell(&News::Flushed(database));
-                remote.look_again();
+                remote.was_flushed(database);
             }
             let mut reply = Vec::new();
             if !matches!(question, Question::Some { .. })

@@ -6,6 +6,7 @@
 //! these, that is its reply, for the rows were read while it waited.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,14 +17,14 @@ use crate::commands::Command;
 use crate::commands::error::Error;
 use crate::commands::execution::blocking::deadline;
 use crate::commands::facts::{Blocking, Concern, Patience, Result, Run, Scope, Timeout};
-use crate::commands::locks::watching::describe_in_store;
+use crate::commands::locks::watching::describe_bound_in_store;
 use crate::engine::memory::take_turn;
 use crate::engine::scratch::{Ran, Work, run_on_rows};
 use crate::excerpt::excerpt;
 use crate::instance::Instance;
 use crate::remote::batch::{Attempt, AttemptPart, Found, Seat, Verdict};
 use crate::remote::row::{Key, Row};
-use crate::remote::{Known, Listening, Looked, NotJoined, Remote};
+use crate::remote::{Known, Listening, Looked, NotJoined, OwnWrites, Promised, Remote, StoreWish};
 use crate::resp::{OwnedRequest, Reply, Request};
 use crate::scripting::NotYet;
 use crate::session::{AttemptResult, Contention, Draw, Drawn, Outbox, Pending, Session};
@@ -147,6 +148,7 @@ impl StoreRequest<'_, '_> {
             Some(Waiting::Failed) => return Ok(Err(Error::UNBLOCKED)),
             Some(_) => return self.nothing(session, out),
         }
+        self.settle();
         let draw = self.pending.draws.take();
         match (self.pending.verdict.take(), self.pending.result.take()) {
             (Some(Verdict::Done), Some(result)) => return self.conclude(session, result, out),
@@ -266,7 +268,7 @@ impl StoreRequest<'_, '_> {
             let mut reply = Vec::new();
             let described = rows
                 .first()
-                .and_then(|row| describe_in_store(&self.keys[0].name, row, self.remote.clock.now_ms()));
+                .and_then(|row| describe_bound_in_store((self.instance, self.remote), &self.keys[0], row));
             let answer = Reply::new(&mut reply, session.protocol);
             let _ = match described {
                 Some(described) => answer.tree(&described),
@@ -312,7 +314,9 @@ impl StoreRequest<'_, '_> {
                 Err(stopped) => return stopped,
             };
             let taken = self.takes_from(session, &guess);
-            if !taken.iter().all(|(key, _)| self.is_its_turn(session, key)) {
+            if let Some((key, _)) = &taken
+                && !self.is_its_turn(session, key)
+            {
                 return Err(NotAnswered::Store);
             }
             if !self.still_waits(session, guess.ran.found_nothing) {
@@ -321,16 +325,18 @@ impl StoreRequest<'_, '_> {
             if let Some(listening) = &self.pending.listening {
                 listening.asks();
             }
-            match self.remote.join(self.attempt_of(session, &guess, beside)) {
+            let attempt = self.attempt_of(session, &guess, beside);
+            let (holder, own_writes) = (Arc::clone(&attempt.holder), self.own_writes(session, &guess.ran));
+            match self.remote.join(attempt) {
                 Ok((ticket, seat)) => {
-                    if let (Some(listening), Some((key, leaves_some))) =
-                        (&self.pending.listening, taken.first())
-                    {
-                        listening.takes(seat.batch, key, *leaves_some);
+                    if let (Some(listening), Some((key, leaves_some))) = (&self.pending.listening, taken) {
+                        listening.takes(seat.batch, &key, leaves_some);
                     }
                     (self.pending.stood_back, self.pending.draws) = (0, guess.draw);
                     (self.pending.ticket, self.pending.seat) = (Some(ticket), Some(seat));
-                    self.pending.result = Some(AttemptResult::from(guess.ran));
+                    let mut result = AttemptResult::from(guess.ran);
+                    self.pending.promised = self.promise(session, take(&mut result.wishes), holder);
+                    (self.pending.result, self.pending.own_writes) = (Some(result), own_writes);
                     return Err(NotAnswered::Store);
                 }
                 // One that was to read has freed fields of a hash that have expired.
@@ -460,6 +466,7 @@ impl StoreRequest<'_, '_> {
             seen: Arc::clone(&rows[place]),
             is_strict: are_strict[place],
             written: ran.written[place].clone(),
+            takes_over: ran.taken_over[place],
             lifetime_ms: ran.lifetime_ms(place),
         };
         let parts = match draw {
@@ -488,16 +495,15 @@ impl StoreRequest<'_, '_> {
     }
 
     /// The key from which a client takes something for which others wait as well, and whether it leaves
-    /// something there. Only some take several at once.
-    fn takes_from(&self, session: &Session, guess: &Guess) -> Vec<(Key, bool)> {
-        let Run::Block(blocking) = self.command.run else { return Vec::new() };
+    /// something there.
+    fn takes_from(&self, session: &Session, guess: &Guess) -> Option<(Key, bool)> {
+        let Run::Block(blocking) = self.command.run else { return None };
         let (rows, ran) = (&guess.rows, &guess.ran);
         if ran.found_nothing || ran.takes_from_none || blocking.waiting.is_shared {
-            return Vec::new();
+            return None;
         }
         let joins = (blocking.check)(self.request).ok().and_then(|patience| patience.joins);
-        let keys_max = if blocking.waiting.takes_all.is_some() { usize::MAX } else { 1 };
-        let taken = self.command.keys_of(self.request).take(blocking.keys).filter_map(|(name, _)| {
+        self.command.keys_of(self.request).take(blocking.keys).find_map(|(name, _)| {
             let key = Key::new(session.database, name);
             let place = self.keys.binary_search(&key).ok()?;
             let kind = |row: &Row| row.live.as_ref().map_or(ABSENT_KIND, |live| live.kind);
@@ -505,8 +511,7 @@ impl StoreRequest<'_, '_> {
             let is_there = kind(&rows[place]) == blocking.kind || Some(kind(&rows[place])) == joins;
             let leaves_some = kind(ran.written[place].as_ref()?) == blocking.kind;
             is_there.then_some((key, leaves_some))
-        });
-        taken.take(keys_max).collect()
+        })
     }
 
     /// Whether a client may take something from a key: clients that came before it take first. Its time may
@@ -635,7 +640,7 @@ impl StoreRequest<'_, '_> {
 
     /// Gives the client its reply. What the request does for other clients is delivered now.
     fn conclude(&mut self, session: &mut Session, result: AttemptResult, out: &mut Vec<u8>) -> Stopped {
-        let AttemptResult { reply, found_nothing, waits_with, again_ms, outbox } = result;
+        let AttemptResult { reply, found_nothing, waits_with, again_ms, outbox, wishes } = result;
         if let Some(listening) = &self.pending.listening {
             listening.has_looked(found_nothing);
         }
@@ -655,6 +660,8 @@ impl StoreRequest<'_, '_> {
             }
             return self.nothing(session, out);
         }
+        let promised = self.pending.promised.take().or_else(|| self.promise(session, wishes, Arc::default()));
+        promised.into_iter().for_each(Promised::stand);
         self.deliver(session, outbox);
         Ok(match reply {
             Ok(reply) => {
@@ -663,6 +670,38 @@ impl StoreRequest<'_, '_> {
             }
             Err(error) => Err(Error::bytes(error)),
         })
+    }
+
+    /// Has guards stand ready for the locks that the request is about to be granted, if its client wants more
+    /// of them. `holder` is what their rows say.
+    fn promise(&self, session: &Session, wishes: Vec<StoreWish>, holder: Arc<str>) -> Option<Promised> {
+        let client = &session.client;
+        if wishes.is_empty() {
+            return None;
+        }
+        Some(self.remote.promise(wishes, client.id, client.lifeline(), &holder))
+    }
+
+    /// The locks with guards that the client itself ends by what travels to the store now.
+    fn own_writes(&self, session: &Session, ran: &Ran) -> Option<OwnWrites> {
+        let written = self.keys.iter().zip(&ran.written);
+        self.remote.own_writes(
+            session.client.id,
+            written.filter_map(|(key, written)| Some((key, written.as_deref()?))),
+        )
+    }
+
+    /// Notes what the store has done with what has travelled last.
+    fn settle(&mut self) {
+        let is_done = match &self.pending.verdict {
+            None => return,
+            Some(verdict) => matches!(verdict, Verdict::Done) && self.pending.result.is_some(),
+        };
+        let own_writes = self.pending.own_writes.take();
+        if is_done {
+            return own_writes.into_iter().for_each(OwnWrites::settle);
+        }
+        self.pending.promised.take().into_iter().for_each(Promised::give_up);
     }
 
     /// Delivers what a run has done for other clients.
@@ -677,7 +716,8 @@ impl StoreRequest<'_, '_> {
 /// A key whose row has to be read first.
 fn unread_part(key: &Key) -> AttemptPart {
     let seen = Arc::new(Row { version: Row::UNREAD, ..Row::default() });
-    AttemptPart { key: key.clone(), seen, is_strict: true, written: None, lifetime_ms: None }
+    let (is_strict, takes_over) = (true, false);
+    AttemptPart { key: key.clone(), seen, is_strict, written: None, takes_over, lifetime_ms: None }
 }
 
 /// Rows that have to be read first.
@@ -710,6 +750,8 @@ impl Ran {
             exact: vec![false; keys],
             takes_from_none: false,
             fenced: vec![false; keys],
+            wishes: Vec::new(),
+            taken_over: vec![false; keys],
         }
     }
 }
@@ -731,6 +773,7 @@ impl AttemptResult {
             waits_with: None,
             again_ms: None,
             outbox: None,
+            wishes: Vec::new(),
         }
     }
 
@@ -741,8 +784,8 @@ impl AttemptResult {
 
 impl From<Ran> for AttemptResult {
     fn from(ran: Ran) -> AttemptResult {
-        let Ran { reply, outbox, found_nothing, waits_with, again_ms, .. } = ran;
+        let Ran { reply, outbox, found_nothing, waits_with, again_ms, wishes, .. } = ran;
         let reply = reply.map_err(|error| error.as_bytes().to_vec());
-        AttemptResult { reply, found_nothing, waits_with, again_ms, outbox }
+        AttemptResult { reply, found_nothing, waits_with, again_ms, outbox, wishes }
     }
 }

@@ -4,6 +4,7 @@
 //! the effects for other clients wait in the session's outbox.
 
 use std::collections::BTreeSet;
+use std::mem::take;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,7 +15,8 @@ use crate::commands::execution::run::run;
 use crate::commands::facts::{Result, Run};
 use crate::commands::keys::dumping::{payload_of, read_payload};
 use crate::instance::Instance;
-use crate::keyspace::{Expiry, Keyspace, Transaction, complete};
+use crate::keyspace::{Expiry, GuardWish, Keyspace, Transaction, complete};
+use crate::remote::StoreWish;
 use crate::remote::row::{Key, Live, Row};
 use crate::resp::{OwnedRequest, Reply, Request};
 use crate::session::{Outbox, Session};
@@ -53,6 +55,10 @@ pub struct Ran {
     pub takes_from_none: bool,
     /// Whether each key is one for which it wants a number, or has taken one that was offered.
     pub fenced: Vec<bool>,
+    /// What its client wants besides of locks that it has got.
+    pub wishes: Vec<StoreWish>,
+    /// Whether each key is a lock that its client takes over, maybe from another connection.
+    pub taken_over: Vec<bool>,
 }
 
 /// A request, and the rows on which it runs.
@@ -151,7 +157,7 @@ fn run_loaded(
     let made = changes(&tx) - before + tx.uncounted_changes();
     // A command that only reads comes across fields that have expired, too. They go once.
     let has_freed = keyspace.expired_fields() > expired_before;
-    let recorded = tx.take_recorded();
+    let mut recorded = tx.take_recorded();
     let mut written = vec![None; keys.len()];
     if made > 0 || has_freed {
         for ((key, row), written) in keys.iter().zip(rows).zip(&mut written) {
@@ -164,6 +170,7 @@ fn run_loaded(
             }
         }
     }
+    let (wishes, taken_over) = grant(&mut tx, work, &mut written, take(&mut recorded.wishes));
     let renews = made > written.iter().flatten().count() as u64;
     let (found_nothing, waits_with, again_ms) = match command.run {
         Run::Block(blocking) if session.found_nothing && result.is_ok() => {
@@ -206,7 +213,38 @@ fn run_loaded(
         exact,
         takes_from_none: recorded.takes_from_none,
         fenced,
+        wishes,
+        taken_over,
     })
+}
+
+/// What the client gets besides of the locks that it has, and whether each key is a lock that it takes over:
+/// its row is written then, though it may be as it was, and says who has it.
+fn grant(
+    tx: &mut Transaction<'_>,
+    work: Work<'_>,
+    written: &mut [Option<Arc<Row>>],
+    wishes: Vec<(usize, GuardWish)>,
+) -> (Vec<StoreWish>, Vec<bool>) {
+    let mut taken_over = vec![false; written.len()];
+    let mut granted: Vec<StoreWish> = Vec::new();
+    for (database, wish) in wishes {
+        let key = Key::new(database, &wish.key);
+        tx.select(database);
+        let found = work.keys.binary_search(&key).ok().zip(tx.fence_in_row(&wish.key));
+        let Some((place, number)) = found.filter(|(_, number)| *number != Transaction::FENCE_UNKNOWN) else {
+            continue;
+        };
+        let (Some(live), _) = live(tx, &wish.key) else { continue };
+        let (token, expires_at_ms) = (live.value.clone(), live.expires_at_ms);
+        if wish.bond.is_some() {
+            let row = row_of(Some(live), Some(number), &work.rows[place]);
+            written[place] = Some(Arc::new(Row { granted: number.cast_signed(), ..row }));
+            taken_over[place] = true;
+        }
+        granted.push(StoreWish { key, token, number, expires_at_ms, wish });
+    }
+    (granted, taken_over)
 }
 
 /// Whether no database has a key.

@@ -182,7 +182,7 @@ impl Instance {
 
     /// Notifies the holder of a lock, and those who listen to the lock's channel, that it has lost the lock.
     fn tell_lost(&self, lost: &LostLock) {
-        let LostLock { client, database, key, number, why } = lost;
+        let LostLock { client, key, number, why, .. } = lost;
         if let Some(client) = self.clients.get(*client).filter(|client| client.protocol() == Protocol::Resp3)
         {
             let name = [tree::bulk("lock-lost"), tree::bulk(key)];
@@ -191,9 +191,8 @@ impl Instance {
             let _ = Reply::new(&mut push, Protocol::Resp3).tree(&tree::push(news));
             client.send(&push);
         }
-        let channel = [format!("__lock@{database}__:").as_bytes(), key].concat();
-        let message = format!("{number} {}", why.name());
-        self.pubsub.publish(ChannelKind::Channel, &channel, message.as_bytes(), None);
+        let (channel, message) = lost.message();
+        self.pubsub.publish(ChannelKind::Channel, &channel, &message, None);
     }
 
     /// Puts the effects of one command of an EXEC or a script into the session's outbox.
@@ -467,6 +466,16 @@ impl Ears for Instance {
             News::Here(_) | News::Tells(_) | News::Asks { .. } => {}
         }
         self.tracking.broadcast(None, &self.clients);
+    }
+
+    fn hear_lost(&self, lost: &LostLock) {
+        self.tell_lost(lost);
+        let (channel, message) = lost.message();
+        let kind = ChannelKind::Channel as u8;
+        self.remote
+            .get()
+            .into_iter()
+            .for_each(|remote| remote.tell(&News::message(kind, &channel, &message)));
     }
 
     fn wants_keys(&self) -> bool {

@@ -67,15 +67,15 @@ pub use transaction::following::blocked::Outcome;
 pub(crate) use transaction::following::blocked::{
     Attempt, Attempted, Claimed, Served, Waiter, WaitingClients,
 };
-pub(crate) use transaction::following::bonds::BondTerms;
-pub(crate) use transaction::following::guards::GuardWish;
+pub(crate) use transaction::following::bonds::{BondShown, BondTerms};
+pub(crate) use transaction::following::guards::{Guard, GuardWish};
 pub(crate) use transaction::following::interest::Interest;
 pub(crate) use transaction::following::journal::{Journal, LongKey, Own, Piece};
 use transaction::following::lens::Allowance;
 pub(crate) use transaction::following::lens::Grouping;
-pub(crate) use transaction::following::lifelines::Lifeline;
+pub(crate) use transaction::following::lifelines::{Cut, Lifeline};
 use transaction::following::losses::Losses;
-pub(crate) use transaction::following::news::{Effect, KeptLock, LockChange, LockNews, LostLock};
+pub(crate) use transaction::following::news::{Effect, KeptLock, LockChange, LockNews, LossReason, LostLock};
 pub(crate) use transaction::following::records;
 pub(crate) use transaction::following::surveys::{KeySurvey, Survey, Surveyed};
 pub(crate) use transaction::following::watching::Watching;

@@ -10,6 +10,7 @@ use super::store::shard::KeyspaceCounters;
 use super::store::table::DatabaseSize;
 use super::transaction::{Held, Transaction, Walk};
 use super::{KeyLocation, Keyspace, Shard};
+use crate::values::Value;
 
 /// Reads of requests that ran on copies of their keys, since the start or since CONFIG RESETSTAT.
 #[derive(Debug, Default)]
@@ -97,12 +98,19 @@ impl<'a, T: Deref<Target = Transaction<'a>>> Walk<T> {
         totals
     }
 
-    /// Whether a key of some database is marked as a lock and has not expired.
-    pub fn has_lock(&self, database: usize, key: &[u8]) -> bool {
+    /// Whether a key of some database is a lock: it has not expired, and `is_lock` says so, by its mark and
+    /// its value.
+    pub fn has_lock(
+        &self,
+        database: usize,
+        key: &[u8],
+        is_lock: impl FnOnce(bool, Value<'_>) -> bool,
+    ) -> bool {
         let hash = self.keyspace().hash(key);
         self.visit(self.keyspace().shard_of(hash), |shard| {
             let found = shard.table(database).and_then(|table| table.find(KeyLocation::of(hash), key));
-            found.is_some_and(|entry| entry.is_lock() && !self.has_expired(entry))
+            let found = found.filter(|entry| !self.has_expired(entry));
+            found.is_some_and(|entry| is_lock(entry.is_lock(), self.value_of(entry)))
         })
     }
 }
@@ -114,11 +122,18 @@ impl Keyspace {
         self.reads_of_copies.misses.fetch_add(misses, Ordering::Relaxed);
     }
 
-    /// Whether a key is marked as a lock; `None` if another thread holds its shard for more than a moment.
-    pub fn has_lock_soon(&self, database: usize, key: &[u8]) -> Option<bool> {
+    /// Whether a key is a lock, as `is_lock` says by its mark and its value; `None` if another thread holds
+    /// its shard for more than a moment.
+    pub fn has_lock_soon(
+        &self,
+        database: usize,
+        key: &[u8],
+        is_lock: impl FnOnce(bool, Value<'_>) -> bool,
+    ) -> Option<bool> {
         let number = self.shard_of(self.hash(key));
         let held = vec![(number, self.lock_soon(number)?)];
-        Some(self.transaction(database, Held::Many(held)).is_lock(key))
+        let tx = self.transaction(database, Held::Many(held));
+        Some(tx.glance(key).is_some_and(|value| is_lock(tx.is_lock(key), value)))
     }
 
     /// Sums up all shards, one after the other, but waits for none: returns `None` if another thread holds a

@@ -312,7 +312,7 @@ impl Lens {
         for segment in self.segments() {
             for lock in &mut segment.lock().locks {
                 self.catch_up(lock, now_ms);
-                if !lock.is_held() {
+                if !lock.is_held() || lock.field.is_some() {
                     continue;
                 }
                 clients.insert(lock.tenure.holder.id);

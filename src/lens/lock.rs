@@ -40,6 +40,8 @@ pub struct Lock {
     pub database: usize,
     /// The key that acts as a lock.
     pub key: Box<[u8]>,
+    /// The field that is the lock, if it is one of a hash.
+    pub field: Option<Box<[u8]>>,
     /// The present or last time for which a client holds it.
     pub tenure: Tenure,
     /// Earlier times for which clients held it, the last one first.
@@ -93,6 +95,7 @@ impl Lock {
             hash: news.hash,
             database: news.database,
             key: news.key.clone(),
+            field: news.name.clone().filter(|_| matches!(news.change, LockChange::FieldTaken { .. })),
             tenure,
             past: VecDeque::new(),
             refused: 0,
@@ -152,7 +155,7 @@ impl Lock {
     /// Notes whether its name, or the command that took it, says that it is a lock.
     pub(super) fn note_name(&mut self, cause: &Cause<'_>) {
         let is_known = cause.is_listed || cause.means.has(LockUse::IS_FOR_LOCKS);
-        self.evidence.note_name(&self.key, is_known);
+        self.evidence.note_name(self.field.as_ref().unwrap_or(&self.key), is_known);
     }
 
     /// Notes whether a command compares the token of a holder, present or past.
@@ -295,6 +298,16 @@ impl Lock {
                 self.sought_by = Some(cause.who.id);
                 self.step(news, cause, GONE);
                 None
+            }
+            LockChange::FieldFreed => {
+                // By whatever connection: nothing shows whose a field is.
+                self.end(End::Released, news.at_ms, Some(cause));
+                self.step(news, cause, What::Deed("released it"));
+                None
+            }
+            LockChange::FieldRefused { expires_at_ms } => {
+                self.tenure.expires_at_ms = expires_at_ms;
+                self.refuse(news, cause)
             }
             LockChange::Refused if cause.looks_again => None,
             LockChange::Refused => self.turn_away(news, cause),
@@ -501,14 +514,9 @@ impl Lock {
 
     /// Whether a client acts for the holder: it shows the value, or has read it while it watched the key, or
     /// the command comes from the holder's connection and does not show the token of another. To have read
-    /// the value is not enough: a thief looks, too, before it breaks a lock. LOCK does nothing with a wrong
-    /// token: if that is not the one that is known, the lens has missed a grant.
+    /// the value is not enough: a thief looks, too, before it breaks a lock.
     fn knows_value(&self, news: &LockNews, cause: &Cause<'_>) -> bool {
-        let is_by_token = cause.means.has(LockUse::IS_FOR_LOCKS) && cause.acts();
-        if is_by_token
-            || cause.shows(self.tenure.token.digest)
-            || cause.is_watched && self.has_read(cause.who.id)
-        {
+        if cause.shows(self.tenure.token.digest) || cause.is_watched && self.has_read(cause.who.id) {
             return true;
         }
         let knows_part = cause.is_script()
@@ -589,7 +597,8 @@ impl Lock {
             return None;
         }
         self.tenure.has_left = true;
-        if !self.tenure.is_for_ever() || !self.tenure.tell_once(Rule::NoExpiry) {
+        // That a field has got an expiry is seen when the next client is refused.
+        if self.field.is_some() || !self.tenure.is_for_ever() || !self.tenure.tell_once(Rule::NoExpiry) {
             return None;
         }
         let clients = vec![Arc::clone(&self.tenure.holder)];

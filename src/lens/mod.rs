@@ -44,6 +44,7 @@ pub(crate) use lock::{Lock, Refused};
 pub(crate) use lock_use::LockUse;
 use metrics::Metrics;
 pub(crate) use metrics::{Histogram, PatternCounts, PatternMetrics};
+pub(crate) use names::speaks_of_lock;
 use orders::Orders;
 pub(crate) use rules::Rule;
 pub(crate) use script::Script;
@@ -117,6 +118,8 @@ pub struct Held {
     pub database: usize,
     /// The key that acts as a lock.
     pub key: Box<[u8]>,
+    /// The field that is the lock, if it is one of a hash.
+    pub field: Option<Box<[u8]>>,
 }
 
 /// Counts since the start or the last reset.
@@ -203,6 +206,7 @@ impl Lens {
             LockChange::TakenAsHash { token, expires_at_ms, by }
             | LockChange::TakenAsSet { token, expires_at_ms, by } => Some((token, expires_at_ms, by)),
             LockChange::Renewed { token, expires_at_ms } => Some((token, Some(expires_at_ms), cause.command)),
+            LockChange::FieldTaken { token, expires_at_ms } => Some((token, expires_at_ms, cause.command)),
             _ => None,
         };
         if let Some((token, expires_at_ms, command)) = taken {
@@ -420,6 +424,7 @@ impl Lens {
                         hash: lock.hash,
                         database: lock.database,
                         key: lock.key.clone(),
+                        field: lock.field.clone(),
                     });
                 }
             }

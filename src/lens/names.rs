@@ -1,7 +1,7 @@
 //! What the name of a key tells: whether it speaks of a lock, and of which names it is one.
 
 /// Whether a name says that its key is a lock.
-pub(super) fn speaks_of_lock(key: &[u8]) -> bool {
+pub(crate) fn speaks_of_lock(key: &[u8]) -> bool {
     words(key).any(|word| is_lock_word(&word.to_ascii_lowercase()))
 }
 

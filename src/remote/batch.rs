@@ -54,6 +54,8 @@ pub struct AttemptPart {
     pub is_strict: bool,
     /// What the request writes, if it does. Its version does not count.
     pub written: Option<Arc<Row>>,
+    /// Whether the row is to say that the client has the key from now on, though its value is as it was.
+    pub takes_over: bool,
     /// How many milliseconds from now on the key lives, if the request has said so.
     pub lifetime_ms: Option<u64>,
 }

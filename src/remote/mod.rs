@@ -19,6 +19,7 @@
 //! - [`lines`] are those in which clients wait for keys.
 //! - [`turns`] are keys that front-ends leave to each other.
 //! - [`news`] is what front-ends send each other, and [`seal`] proves that they have.
+//! - [`guards`] are locks that live as long as a connection, or whose holders hear of their loss.
 //! - [`hosts`] finds the host that can be used.
 //! - [`passwords`] finds the store's password.
 //! - [`all_keys`] is for requests about all keys.
@@ -37,6 +38,7 @@ pub(crate) mod clock;
 mod etcd;
 mod forming;
 mod gathering;
+mod guards;
 mod health;
 mod hints;
 mod hosts;
@@ -72,6 +74,8 @@ use batch::{Attempt, Seat, Ticket};
 use clock::{OnJump, StoreClock};
 pub(crate) use forming::Looked;
 use forming::{Forming, InFlight};
+use guards::Guards;
+pub(crate) use guards::{OwnWrites, Promised, StoreWish};
 pub(crate) use health::Health;
 use hints::Hints;
 pub(crate) use lines::Known;
@@ -173,6 +177,8 @@ pub struct Remote {
     outgoing: Outgoing,
     /// Questions about all keys.
     questions: Questions,
+    /// The locks of this front-end whose holders want more than that others are refused.
+    guards: Guards,
     /// Connections that are being opened.
     #[cfg(feature = "postgres")]
     rooms: postgres::Rooms,
@@ -222,6 +228,7 @@ impl Remote {
             front: AtomicI64::new(0),
             outgoing: Outgoing::default(),
             questions: Questions::default(),
+            guards: Guards::default(),
             #[cfg(feature = "postgres")]
             rooms: postgres::Rooms::default(),
         }
@@ -417,7 +424,7 @@ impl Remote {
             News::Asks { key, purpose, is_over } => return self.hear_asked(other, key, *purpose, *is_over),
             News::Changed(key, became) => self.became_elsewhere(key, *became),
             News::Expired(key) => self.changed_elsewhere(key),
-            News::Flushed(_) => self.look_again(),
+            News::Flushed(database) => self.was_flushed(*database),
             News::Message { .. } => {}
         }
         ears.hear(news);
@@ -431,6 +438,12 @@ impl Remote {
             let _ = refused.into_inner().1.send(Err(why));
         }
         answering
+    }
+
+    /// A database was emptied, or all.
+    pub fn was_flushed(&self, database: Option<u32>) {
+        self.guards.note_flushed(database);
+        self.look_again();
     }
 
     /// Forgets all guesses, and calls the clients that wait: news may have been lost.
@@ -554,9 +567,7 @@ impl Listening {
 
     /// Notes that the client knows what came of its question to the store.
     pub fn has_looked(&self, found_nothing: bool) {
-        self.with(|lines, turns, open| {
-            lines.has_looked(self.ticket, found_nothing, turns, open, Instant::now());
-        });
+        self.with(|lines, turns, _| lines.has_looked(self.ticket, found_nothing, turns, Instant::now()));
     }
 
     /// Whether another attempt of the client has taken over its place. Then its ticket is no longer its own.

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use super::row::{Key, Row};
 #[cfg(feature = "postgres")]
 use super::seal::Seal;
+use crate::keyspace::LostLock;
 use crate::values::ABSENT_KIND;
 
 /// How often each front-end says that it is there.
@@ -446,6 +447,9 @@ impl Incoming {
 pub(crate) trait Ears: Send + Sync + 'static {
     /// Hears what has happened elsewhere.
     fn hear(&self, news: News);
+
+    /// Hears that a client has lost a lock in the store.
+    fn hear_lost(&self, lost: &LostLock);
 
     /// Whether its clients want to know which keys change, beside clients that wait for keys.
     fn wants_keys(&self) -> bool;

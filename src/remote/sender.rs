@@ -32,7 +32,8 @@ const TRIAL_EVERY: Duration = Duration::from_secs(1);
 const PAUSE_BEFORE_ASKING: Duration = Duration::from_millis(50);
 
 /// Begins to serve the requests of a front-end, until the process ends: one task sends batches, one asks the
-/// clients' questions about all keys, and one exchanges news with other front-ends.
+/// clients' questions about all keys, one looks after locks with guards, and one exchanges news with other
+/// front-ends.
 pub(crate) fn serve(remote: &Arc<Remote>, ears: &Arc<impl Ears>, tasks: &mut JoinSet<()>) {
     match &remote.settings.target {
         #[cfg(feature = "postgres")]
@@ -45,9 +46,10 @@ pub(crate) fn serve(remote: &Arc<Remote>, ears: &Arc<impl Ears>, tasks: &mut Joi
 }
 
 fn serve_by<S: Store + 'static>(remote: &Arc<Remote>, ears: &Arc<impl Ears>, tasks: &mut JoinSet<()>) {
-    let [lane, questions, news] = [(); 3].map(|()| Arc::clone(remote));
+    let [lane, questions, news, guards] = [(); 4].map(|()| Arc::clone(remote));
     tasks.spawn(async move { Lane::<S>::new(&lane).serve().await });
     tasks.spawn(async move { answer_questions::<S>(&questions).await });
+    tasks.spawn(guards.keep_guards(Arc::clone(ears)));
     let ears = Arc::clone(ears);
     tasks.spawn(async move { S::exchange_news(&news, &*ears).await });
 }

@@ -188,6 +188,7 @@ pub(crate) async fn drain(instance: &Instance, request: Option<&ShutdownRequest>
         tracing::info!("Calling fsync() on the AOF file.");
     }
     instance.followers.alarms.stop();
+    instance.remote.get().into_iter().for_each(|remote| remote.stop_guards());
     // If it fails, the second call says so.
     let _ = instance.finish_aof().await;
     // One that was killed waits for the end of its delay and not for anything that it is asked.

@@ -9,7 +9,7 @@ use crate::clients::Waiting;
 use crate::remote::all_keys::{Answering, NotTold, Told};
 use crate::remote::batch::{Seat, Ticket, Verdict};
 use crate::remote::row::{KeyMap, Row};
-use crate::remote::{Listening, Turn};
+use crate::remote::{Listening, OwnWrites, Promised, StoreWish, Turn};
 use crate::resp::OwnedRequest;
 
 /// How far the request is.
@@ -23,6 +23,10 @@ pub struct Pending {
     pub result: Option<AttemptResult>,
     /// Where it is in the batch with which it travels.
     pub seat: Option<Seat>,
+    /// The guards of locks that it is granted if the store does it.
+    pub promised: Option<Promised>,
+    /// The locks with guards that it ends if the store does it.
+    pub own_writes: Option<OwnWrites>,
     /// Rows that the store has returned instead of doing the request.
     pub told_rows: Option<Arc<KeyMap<Arc<Row>>>>,
     /// The fencing numbers that it draws while it reads the rows of their keys, if that is what it does.
@@ -143,6 +147,8 @@ pub struct AttemptResult {
     pub again_ms: Option<u64>,
     /// The effects for other clients.
     pub outbox: Option<Box<Outbox>>,
+    /// What the client wants besides of locks that it gets.
+    pub wishes: Vec<StoreWish>,
 }
 
 impl AttemptResult {

@@ -501,3 +501,79 @@ fn a_lock_with_a_list_that_lasted_too_short_is_found() {
     is_found(&mut observer, &[("expired-while-held", &["holder", "next"])]);
     assert_eq!(integer(&shown(&mut observer, "lock:job"), "woken"), 0);
 }
+
+/// Huey's lock_task: a field without an expiry, in a hash with other data.
+#[test]
+fn a_field_that_hsetnx_sets_is_a_lock_if_its_name_says_so() {
+    let (mut observer, [mut one, mut two], _server) = locksmiths(["one", "two"]);
+    one.line("HSET results task-1 done lock-count 7").is(2);
+    one.line("HSETNX results app.lock.report 1").is(1);
+    one.line("HSETNX results name Huey").is(1);
+    two.line("HSETNX results app.lock.report 1").is(0);
+    let listed = observer.line("LOCKS LIST").items();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(
+        (text(&listed[0], "key"), text(&listed[0], "field")),
+        ("results".into(), "app.lock.report".into())
+    );
+    assert_eq!((text(&listed[0], "holder.name"), integer(&listed[0], "refused")), ("one".into(), 1));
+    assert_eq!(integer(&observer.line("LOCKS STATS").reply(), "held"), 1);
+    assert_eq!(text(&array(&listed[0], "refused-clients")[0], "client.name"), "two");
+    // It is released, by whatever connection, and taken again.
+    two.line("HDEL results app.lock.report task-1").is(2);
+    assert_eq!(observer.line("LOCKS LIST").items(), []);
+    two.line("HSETNX results app.lock.report 1").is(1);
+    assert_eq!(text(&observer.line("LOCKS LIST").items()[0], "holder.name"), "two");
+    // However it goes, it is gone.
+    for line in [
+        "HSET results app.lock.report 2",
+        "HGETDEL results FIELDS 1 app.lock.report",
+        "DEL results",
+        "FLUSHALL",
+        "HPEXPIRE results 1 FIELDS 1 app.lock.report",
+        "SET results text",
+        "RENAME results elsewhere",
+    ] {
+        one.line("DEL results").ignored();
+        one.line("HSETNX results app.lock.report 1").is(1);
+        let is_kept = line.starts_with("HSET");
+        two.line(line).ignored();
+        wait_until(line, || observer.line("LOCKS LIST").items().len() == usize::from(is_kept));
+        assert_eq!(integer(&observer.line("LOCKS STATS").reply(), "held"), i64::from(is_kept), "{line}");
+    }
+    assert_eq!(findings(&mut observer), []);
+}
+
+#[test]
+fn a_field_that_its_holder_leaves_behind_is_found_when_the_next_client_is_refused() {
+    for (ends, expected) in [
+        ("", true),
+        ("EXPIRE results 60", false),
+        ("HEXPIRE results 60 FIELDS 1 app.lock.report", false),
+        ("HDEL results app.lock.report", false),
+    ] {
+        let (mut observer, [mut one, mut two, mut three], _server) = locksmiths(["one", "two", "three"]);
+        one.line("HSETNX results app.lock.report 1").is(1);
+        two.line("HSETNX results app.lock.report 1").is(0);
+        if !ends.is_empty() {
+            one.line(ends).ignored();
+        }
+        drop(one);
+        wait_until("it has left", || observer.info("connected_clients") == "3");
+        assert_eq!(findings(&mut observer), []);
+        for _ in 0..2 {
+            two.line("HSETNX results app.lock.report 1").ignored();
+            three.line("HSETNX results app.lock.report 1").ignored();
+        }
+        let found = findings(&mut observer);
+        let key = found.first().map(|(rule, key, names)| (rule.as_str(), key.as_str(), names.len()));
+        assert_eq!(
+            (found.len(), key),
+            match expected {
+                true => (1, Some(("no-expiry", "results", 2))),
+                false => (0, None),
+            },
+            "{ends}"
+        );
+    }
+}

@@ -1,6 +1,7 @@
 //! Hashes: values by fields.
 
-use crate::keyspace::Transaction;
+use crate::keyspace::{LockChange, Token, Transaction};
+use crate::lens::speaks_of_lock;
 use crate::long_double::LongDouble;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request};
@@ -97,6 +98,15 @@ fn hsetnx(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     let is_new = tx.make::<Hash, _>(key, "hset", |hash| {
         hash.view().get(field).is_none() && hash.insert(field, request.at(3))
     })?;
+    if tx.reports_locks() && speaks_of_lock(field) {
+        let own_ms = tx.glance_at::<Hash>(key).and_then(|hash| hash.expires_at_ms(field)).flatten();
+        let expires_at_ms = [own_ms, tx.peek_expiry(key).flatten()].into_iter().flatten().min();
+        let change = match is_new {
+            true => LockChange::FieldTaken { token: Token::of(request.at(3)), expires_at_ms },
+            false => LockChange::FieldRefused { expires_at_ms },
+        };
+        tx.follow_field(key, field, change);
+    }
     Ok(reply.bool(is_new))
 }
 
@@ -323,6 +333,11 @@ fn hdel(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     let removed = tx.change::<Hash, _>(request.at(1), "hdel", |hash| {
         request.from(2).filter(|field| hash.remove(field)).count()
     })?;
+    if removed.is_some_and(|removed| removed > 0) && tx.reports_locks() {
+        for field in request.from(2).filter(|field| speaks_of_lock(field)) {
+            tx.follow_field(request.at(1), field, LockChange::FieldFreed);
+        }
+    }
     Ok(reply.count(removed.unwrap_or(0)))
 }
 

@@ -5,18 +5,19 @@ use redis_protocol::resp3::types::OwnedFrame;
 use crate::clients::Who;
 use crate::digest;
 use crate::instance::Instance;
-use crate::keyspace::{Token, Totals, Transaction, WaitingClients};
+use crate::keyspace::{BondShown, Token, Totals, Transaction, WaitingClients};
 use crate::lens::{Finding, Held, Lock, Refused, Rule, Tenure};
-use crate::remote::row::Row;
+use crate::remote::Remote;
+use crate::remote::row::{Key, Row};
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
 use crate::types;
 
-use super::correcting::correct_in;
+use super::correcting::{correct_in, is_lock};
 use super::graph::LOCKS_GRAPH;
 use super::patterns::LOCKS_PATTERNS;
 use super::permits::Permits;
-use super::showing::{Choice, client_fields, describe_client};
+use super::showing::{Choice, describe_client};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::execution::permission;
@@ -77,7 +78,7 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     let may_read = permission::may_read(context.session, &LOCKS_LIST);
     // The lens may have missed news of a lock: the keyspace decides.
     let is_shown = |held: &Held| {
-        tx.is_lock(&held.key)
+        tx.glance(&held.key).is_some_and(|value| is_lock(held, tx.is_lock(&held.key), value))
             && may_read(&held.key)
             && !instance.keyspace.hides(&held.key)
             && !instance.ignores_lock(&held.key)
@@ -98,10 +99,25 @@ fn list(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
 
 /// Describes a lock in the store by its row. Its holder may be connected to another server.
 pub(crate) fn describe_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<OwnedFrame> {
+    Some(tree::map(fields_in_store(key, row, now_ms)?))
+}
+
+/// The same, and to which connection to this front-end the lock is bound.
+pub(crate) fn describe_bound_in_store(
+    (instance, remote): (&Instance, &Remote),
+    key: &Key,
+    row: &Row,
+) -> Option<OwnedFrame> {
+    let mut fields = fields_in_store(&key.name, row, remote.clock.now_ms())?;
+    fields.extend(describe_bond(instance, remote.bond_of(key)));
+    Some(tree::map(fields))
+}
+
+fn fields_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<Vec<(&'static str, OwnedFrame)>> {
     let live = row.live.as_ref().filter(|live| live.is_lock)?;
     let tenure = row.tenure.as_ref()?;
     let or_null = |value: Option<u64>| value.map_or(tree::null(), |value| tree::integer(value as i64));
-    Some(tree::map([
+    Some(vec![
         ("key", tree::bulk(key)),
         ("state", tree::bulk("held")),
         ("holder", tree::bulk(&tenure.holder)),
@@ -112,7 +128,7 @@ pub(crate) fn describe_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<Ow
         ("type", tree::bulk(types::ALL.iter().find(|facts| facts.kind == live.kind)?.name)),
         ("token-digest", tree::bulk(digest::to_text(Token::of(&live.value).digest))),
         ("fencing", tree::integer(tenure.fence)),
-    ]))
+    ])
 }
 
 const LOCKS_GET: Command = Command {
@@ -191,11 +207,8 @@ fn describe_waiting(
     waiting: Option<&WaitingClients>,
 ) -> [(&'static str, OwnedFrame); 2] {
     let first = waiting.into_iter().flat_map(|waiting| &waiting.first);
-    let first = first.filter_map(|(id, overtaken)| Some((context.instance.clients.get(*id)?, *overtaken)));
-    let clients = tree::array(first.map(|(client, overtaken)| {
-        let overtaken = ("overtaken", tree::integer(overtaken as i64));
-        tree::map(client_fields(&Who::of(&client)).into_iter().chain([overtaken]))
-    }));
+    let first = first.filter_map(|id| context.instance.clients.get(*id));
+    let clients = tree::array(first.map(|client| describe_client(&Who::of(&client))));
     let count = waiting.map_or(tree::null(), |waiting| tree::count(waiting.count));
     [("waiting", count), ("waiting-clients", clients)]
 }
@@ -227,6 +240,7 @@ fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history
         ("holder", describe_client(&tenure.holder)),
         ("holder-connected", tree::boolean(context.instance.clients.get(tenure.holder.id).is_some())),
     ];
+    fields.extend(lock.field.as_ref().map(|field| ("field", tree::bulk(field))));
     fields.extend(describe_tenure(context.tx, tenure, now_ms));
     fields.push(("refused", tree::integer(lock.refused as i64)));
     let refused = |refused: &Refused| {
@@ -257,12 +271,17 @@ fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history
         fields.push(("timeline-since", tree::integer(lock.timeline_since_ms() as i64)));
         fields.push(("timeline", tree::array(lock.timeline().iter().map(tree::bulk))));
         fields.push(("evidence", lock.evidence().map_or(tree::null(), tree::bulk)));
-        let client = bond.and_then(|bond| context.instance.clients.get(bond.client));
-        let bound_to = client.map_or(tree::null(), |client| describe_client(&Who::of(&client)));
-        fields.push(("bound-to", bound_to));
-        fields.push(("bound-there", bond.map_or(tree::null(), |bond| tree::integer(bond.locks as i64))));
+        fields.extend(describe_bond(context.instance, bond));
     }
     tree::map(fields)
+}
+
+/// To which connection a lock is bound, and how many locks hang there.
+fn describe_bond(instance: &Instance, bond: Option<BondShown>) -> [(&'static str, OwnedFrame); 2] {
+    let client = bond.and_then(|bond| instance.clients.get(bond.client));
+    let bound_to = client.map_or(tree::null(), |client| describe_client(&Who::of(&client)));
+    let locks = bond.map_or(tree::null(), |bond| tree::integer(bond.locks as i64));
+    [("bound-to", bound_to), ("bound-there", locks)]
 }
 
 /// The list at which clients wait for a lock. A release has shown it; until then, it is the one that

@@ -116,6 +116,9 @@ impl Lock {
         self.refused_by.push(refused);
         self.step(news, cause, what);
         let is_stuck = self.is_held() && self.tenure.has_left && self.tenure.is_for_ever();
+        if self.field.is_some() {
+            return self.wrong(is_stuck, Rule::NoExpiry, cause);
+        }
         let is_worth_a_line = is_stuck && was_quiet && !self.is_quiet(Rule::NoExpiry);
         is_worth_a_line.then(|| Wrong { is_known: true, ..self.describe(Rule::NoExpiry, cause) })
     }

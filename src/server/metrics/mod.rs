@@ -30,6 +30,8 @@ use crate::commands::admin::info::View;
 use crate::commands::locks::correcting;
 use crate::instance::Instance;
 use crate::keyspace::Totals;
+use crate::lens::Held;
+use crate::values::Value;
 
 use super::listener;
 use crate::host::rota::Clientele;
@@ -188,7 +190,10 @@ impl Teller {
     async fn page(&self) -> String {
         let started = Instant::now();
         let keyspace = &self.instance.keyspace;
-        let is_there = |database: usize, key: &[u8]| keyspace.has_lock_soon(database, key);
+        let is_there = |held: &Held| {
+            let is_lock = |is_marked, value: Value<'_>| correcting::is_lock(held, is_marked, value);
+            keyspace.has_lock_soon(held.database, &held.key, is_lock)
+        };
         correcting::correct(&self.instance, self.instance.clock.now_ms(), is_there);
         let view = View::new(&self.instance, self.totals().await);
         let mut page = page::Page::default();

@@ -11,7 +11,7 @@
 //!
 //! [`collections`] does the same with lists, sorted sets and hashes, which only porcupine checks, and
 //! [`transactions`] with WATCH, MULTI and EXEC over several keys. [`locks`] does it with the commands of
-//! LOCK.
+//! LOCK, and [`permits`] with those that several clients hold.
 //!
 //! `KEYFAST_HISTORY_OPERATIONS=300000` makes the histories longer; 100,000 is what they are without it.
 
@@ -19,6 +19,7 @@ mod checker;
 pub(crate) mod collections;
 mod faults;
 pub(crate) mod locks;
+pub(crate) mod permits;
 mod recorder;
 mod register;
 mod second_opinion;

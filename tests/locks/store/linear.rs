@@ -9,6 +9,7 @@ use super::cable::Cable;
 use super::{Kind, pair};
 use crate::linear::collections::check_collections_over;
 use crate::linear::locks::check_locks_over;
+use crate::linear::permits::check_permits_over;
 use crate::linear::record_and_check_over;
 use crate::linear::transactions::check_transactions_over;
 use support::server::{Server, SetOnDrop};
@@ -36,6 +37,7 @@ on_both! {
     so_it_is_with_transactions_over_hot_keys
     so_it_is_with_collections_for_which_some_wait
     so_it_is_with_locks_for_which_some_stand_in_line
+    so_it_is_with_permits
 }
 
 fn so_it_is_with_transactions_over_hot_keys(kind: Kind) {
@@ -51,6 +53,11 @@ fn so_it_is_with_collections_for_which_some_wait(kind: Kind) {
 fn so_it_is_with_locks_for_which_some_stand_in_line(kind: Kind) {
     let Some((_cluster, one, other)) = pair(kind, "linear-locks") else { return };
     check_locks_over(&[one, other], kind == Kind::Etcd);
+}
+
+fn so_it_is_with_permits(kind: Kind) {
+    let Some((_cluster, one, other)) = pair(kind, "linear-permits") else { return };
+    check_permits_over(&[one, other], 250, false);
 }
 
 marked!(needs_tools: so_it_is_while_the_primary_is_killed_and_replaced);

@@ -22,6 +22,7 @@ macro_rules! on_both {
 
 mod administrators;
 mod attacks;
+mod bound;
 mod browsing;
 mod cable;
 mod caching;

@@ -162,9 +162,9 @@ impl Aftermath {
         self.recorded.get_or_insert_default()
     }
 
-    /// The effects from this one on.
-    pub(in crate::keyspace) fn effects_from(&mut self, from: usize) -> &mut [Effect] {
-        self.effects.get_mut(from..).unwrap_or_default()
+    /// The last effect that is news of a lock.
+    pub(in crate::keyspace) fn last_lock_news(&mut self) -> Option<&mut Effect> {
+        self.effects.iter_mut().rfind(|effect| matches!(effect, Effect::Lock(_)))
     }
 }
 

@@ -28,7 +28,7 @@ pub struct BondTerms {
 
 /// The tie of a lock to a connection.
 #[derive(Debug)]
-pub(super) struct Bond {
+pub(crate) struct Bond {
     pub(super) lifeline: Arc<Lifeline>,
     /// The strand of the lifeline.
     strand: u64,
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_is_left_after_the_end_counts_from_the_last_sign_of_life() {
-        let cut = |silent_ms| Cut { at_ms: 1200, silent_ms };
+        let cut = |silent_ms| Cut::at(1200, silent_ms);
         assert_eq!(bond(None, 0).last_expiry_ms(cut(0), 1300), 1300, "the rest of the lease");
         assert_eq!(bond(None, 0).last_expiry_ms(cut(250), 1300), 1250, "no longer than a lease");
         assert_eq!(bond(None, 0).last_expiry_ms(cut(0), 1210), 1210, "another client has brought it nearer");

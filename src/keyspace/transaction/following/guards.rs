@@ -22,7 +22,7 @@ use hashbrown::HashTable;
 use crate::keyspace::transaction::following::Replacement;
 use crate::keyspace::transaction::following::bonds::{Bond, BondTerms, NEVER, moment_after};
 use crate::keyspace::transaction::following::interest::Interest;
-use crate::keyspace::transaction::following::lifelines::Lifeline;
+use crate::keyspace::transaction::following::lifelines::{Cut, Lifeline};
 use crate::keyspace::transaction::following::losses::DatabaseKey;
 use crate::keyspace::transaction::following::news::{Effect, LossReason, LostLock};
 use crate::keyspace::transaction::{Everything, Transaction};
@@ -31,8 +31,9 @@ use crate::keyspace::transaction::{Everything, Transaction};
 #[derive(Debug, Default)]
 pub(in crate::keyspace) struct Guards(HashTable<Guard>);
 
+/// A lock, and what its holder wants of the server. Locks in a store have the same, and no place in a shard.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(crate) struct Guard {
     pub(super) hash: u64,
     pub(super) database: usize,
     pub(super) key: Box<[u8]>,
@@ -49,11 +50,11 @@ pub(super) struct Guard {
 /// What a client that is granted a lock, or extends it, wants besides.
 #[derive(Debug)]
 pub struct GuardWish {
-    /// The keys that are the locks.
-    pub keys: Box<[Box<[u8]>]>,
-    /// Whether it is notified when it loses one.
+    /// The key that is the lock.
+    pub key: Box<[u8]>,
+    /// Whether it is notified when it loses it.
     pub is_notified: bool,
-    /// How the locks are bound to its connection, if they are.
+    /// How the lock is bound to its connection, if it is.
     pub bond: Option<BondTerms>,
 }
 
@@ -70,13 +71,80 @@ impl Guard {
         self.database == database && *self.key == *key
     }
 
+    /// Of a lock in a store.
+    pub(crate) fn in_store(database: usize, key: &[u8], number: u64) -> Guard {
+        Guard::new(0, database, key, number)
+    }
+
+    fn new(hash: u64, database: usize, key: &[u8], number: u64) -> Guard {
+        Guard { hash, database, key: key.into(), number, notified: None, bond: None, end_ms_max: None }
+    }
+
+    /// Does what a client wishes that has the lock now, and nothing for another client any more.
+    pub(crate) fn grant<'l>(
+        &mut self,
+        wish: &GuardWish,
+        client: u64,
+        lifeline: impl FnOnce() -> &'l Arc<Lifeline>,
+        expires_at_ms: Option<u64>,
+        now_ms: u64,
+    ) {
+        if wish.is_notified {
+            self.notified = Some(client);
+        }
+        if let Some(terms) = wish.bond {
+            self.bind(terms, Arc::clone(lifeline()), expires_at_ms, now_ms);
+        }
+    }
+
+    /// Takes over what it lacks from a guard that the same lock has had.
+    pub(crate) fn inherit(&mut self, mut before: Guard) {
+        self.notified = self.notified.or(before.notified);
+        self.end_ms_max = [self.end_ms_max, before.end_ms_max].into_iter().flatten().min();
+        match self.bond {
+            Some(_) => before.unbind(),
+            None => self.bond = before.bond.take(),
+        }
+    }
+
+    /// The client that is notified of the loss, if one is.
+    pub(crate) fn notified(&self) -> Option<u64> {
+        self.notified
+    }
+
+    /// How the connection has ended to which the lock is bound, if it has.
+    pub(crate) fn cut(&self) -> Option<Cut> {
+        self.bond.as_ref()?.cut()
+    }
+
+    /// The connection to which the lock is bound, if it is.
+    pub(crate) fn lifeline(&self) -> Option<&Arc<Lifeline>> {
+        self.bond.as_ref().map(|bond| &bond.lifeline)
+    }
+
+    /// When the lock is renewed next, if it is bound to a connection.
+    pub(crate) fn renew_at_ms(&self) -> Option<u64> {
+        self.bond.as_ref().map(|bond| bond.renew_at_ms)
+    }
+
+    /// Notes the expiry that the lock has after what others have done.
+    pub(crate) fn note_expiry(&mut self, expires_at_ms: Option<u64>) {
+        self.bond.iter_mut().for_each(|bond| bond.note_expiry(expires_at_ms));
+    }
+
+    /// Notes the expiry that the lock has by the request that has bound it.
+    pub(crate) fn note_own_expiry(&mut self, expires_at_ms: Option<u64>) {
+        let own_expiry_ms = self.limited(expires_at_ms.unwrap_or(NEVER));
+        self.bond.iter_mut().for_each(|bond| bond.own_expiry_ms = own_expiry_ms);
+    }
+
     /// Whether it has nothing to do.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.notified.is_none() && self.bond.is_none() && self.end_ms_max.is_none()
     }
 
     /// Breaks the bond, if there is one, since the lock is lost or bound to another connection.
-    pub(super) fn unbind(&mut self) {
+    pub(crate) fn unbind(&mut self) {
         if let Some(bond) = self.bond.take() {
             bond.untie(self.database, &self.key);
         }
@@ -92,12 +160,20 @@ impl Guard {
         self.bond = Some(Bond::new(terms, lifeline, place, own_expiry_ms, now_ms));
     }
 
+    /// Why the lock is lost now, if this is the reason that is seen.
+    pub(crate) fn reason(&self, seen: LossReason, now_ms: u64) -> LossReason {
+        match seen {
+            LossReason::Expired if self.end_ms_max.is_some_and(|ms| ms <= now_ms) => LossReason::Max,
+            seen => seen,
+        }
+    }
+
     /// The news that the lock is lost, if its holder wants to know.
-    fn lost(mut self, why: LossReason) -> Option<Effect> {
+    pub(crate) fn lost(mut self, why: LossReason) -> Option<Box<LostLock>> {
         self.unbind();
         let Guard { notified, database, key, number, .. } = self;
         let client = notified?;
-        Some(Effect::LockLost(Box::new(LostLock { client, database, key, number, why })))
+        Some(Box::new(LostLock { client, database, key, number, why }))
     }
 }
 
@@ -158,20 +234,24 @@ impl Transaction<'_> {
     }
 
     /// Grants what the command of a client has wished, if it has.
-    pub fn grant_wish<'l>(&mut self, client: u64, lifeline: impl Fn() -> &'l Arc<Lifeline>) {
+    pub fn grant_wish<'l>(&mut self, client: u64, lifeline: impl FnOnce() -> &'l Arc<Lifeline>) {
         if let Some(wish) = self.left.get_mut().if_any().and_then(|aftermath| aftermath.wish.take()) {
-            wish.keys.iter().for_each(|key| self.guard_lock(key, &wish, client, &lifeline));
+            match self.is_in_store() {
+                false => self.guard_lock(&wish, client, lifeline),
+                // It is granted when the store has done what the request has.
+                true => self.record_wish(wish),
+            }
         }
     }
 
     #[cold]
     fn guard_lock<'l>(
         &mut self,
-        key: &[u8],
         wish: &GuardWish,
         client: u64,
-        lifeline: impl Fn() -> &'l Arc<Lifeline>,
+        lifeline: impl FnOnce() -> &'l Arc<Lifeline>,
     ) {
+        let key = &*wish.key;
         // What it has come across may be the end of the holder before.
         self.doubt(key, None);
         self.settle_doubts();
@@ -182,23 +262,10 @@ impl Transaction<'_> {
         let (spot, shard) = self.shard_mut(key);
         let guards = &mut shard.side_tables_mut().guards;
         // The same lock may have been taken by another connection of its holder.
-        let new = || Guard {
-            hash: spot.hash,
-            database,
-            key: key.into(),
-            number,
-            notified: None,
-            bond: None,
-            end_ms_max: None,
-        };
+        let new = || Guard::new(spot.hash, database, key, number);
         let mut guard = guards.remove(spot.hash, database, key, interest).unwrap_or_else(new);
-        if wish.is_notified {
-            guard.notified = Some(client);
-        }
-        if let Some(terms) = wish.bond {
-            guard.bind(terms, Arc::clone(lifeline()), expires_at_ms, now_ms);
-        }
-        let is_cut = guard.bond.as_ref().is_some_and(|bond| bond.cut().is_some());
+        guard.grant(wish, client, lifeline, expires_at_ms, now_ms);
+        let is_cut = guard.cut().is_some();
         guards.add(guard, interest);
         // Commands that follow in this transaction count.
         self.wanted = self.wanted.with_watched();
@@ -267,18 +334,15 @@ impl Transaction<'_> {
         let Some(guard) = guards.find_mut(spot.hash, database, key) else { return };
         match found {
             Some((number, expires_at_ms)) if number == guard.number => {
-                guard.bond.iter_mut().for_each(|bond| bond.note_expiry(expires_at_ms));
+                guard.note_expiry(expires_at_ms);
                 self.limit_end(key);
             }
             _ => {
                 let seen = if is_there { LossReason::Overwritten } else { LossReason::Deleted };
-                let why = match why.unwrap_or(seen) {
-                    LossReason::Expired if guard.end_ms_max.is_some_and(|ms| ms <= now_ms) => LossReason::Max,
-                    why => why,
-                };
+                let why = guard.reason(why.unwrap_or(seen), now_ms);
                 let lost = guards.remove(spot.hash, database, key, interest);
-                if let Some(effect) = lost.and_then(|guard| guard.lost(why)) {
-                    self.leave_effect(effect);
+                if let Some(lost) = lost.and_then(|guard| guard.lost(why)) {
+                    self.leave_effect(Effect::LockLost(lost));
                 }
             }
         }
@@ -305,6 +369,6 @@ impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
                 lost.extend(guard.lost(why));
             }
         }
-        lost.into_iter().for_each(|effect| self.leave_effect(effect));
+        lost.into_iter().for_each(|lost| self.leave_effect(Effect::LockLost(lost)));
     }
 }

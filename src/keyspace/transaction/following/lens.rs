@@ -67,6 +67,7 @@ impl Allowance {
             LockChange::Refused
             | LockChange::Waits
             | LockChange::TakenAgain
+            | LockChange::FieldRefused { .. }
             | LockChange::Read
             | LockChange::Sought => &self.looks,
             _ => &self.changes,
@@ -491,6 +492,26 @@ impl Transaction<'_> {
         match entry.text() {
             Ok(text) => (text.len() <= TOKEN_BYTES_MAX).then(|| text.into()),
             Err(_) => owner(self.value_of(entry)).map(|(field, ..)| field),
+        }
+    }
+
+    /// Whether news of locks are reported now.
+    #[inline]
+    pub fn reports_locks(&self) -> bool {
+        self.keyspace().lock_allowance.is_open() && !self.is_replay()
+    }
+
+    /// Reports what happened to a field of a hash that acts as a lock. No mark shows which fields do: their
+    /// names do.
+    #[cold]
+    pub fn follow_field(&self, key: &[u8], field: &[u8], change: LockChange) {
+        let keyspace = self.keyspace();
+        if keyspace.lock_allowance.spend_on(change) {
+            let hash = self.shard(key).0.hash ^ keyspace.hash(field).rotate_left(32);
+            let (database, at_ms, name) = (self.database(), self.now_ms(), Some(field.into()));
+            let (key, value, fence, served) = (key.into(), None, None, None);
+            let news = LockNews { hash, database, key, at_ms, change, name, value, fence, served };
+            self.leave_effect(Effect::Lock(news));
         }
     }
 

@@ -9,7 +9,11 @@
 
 use std::collections::HashMap;
 use std::mem::take;
+use std::pin::pin;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use tokio::sync::Notify;
 
 use crate::keyspace::Keyspace;
 use crate::keyspace::transaction::following::losses::DatabaseKey;
@@ -25,6 +29,8 @@ pub struct Lifeline {
     count: AtomicU64,
     /// The shortest lease among them, in milliseconds; 0 if there is none.
     shortest_ms: AtomicU64,
+    /// Wakes those that look after its locks in a store.
+    was_cut: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -39,17 +45,37 @@ struct State {
 
 /// How a lifeline was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
-    /// When, by the keyspace's clock.
+pub(crate) struct Cut {
+    /// When, by the clock that counts for the lock.
     pub(super) at_ms: u64,
     /// For how long the client had given no sign of life by then.
     pub(super) silent_ms: u64,
+    /// When, by the process's clock.
+    at: Instant,
+}
+
+impl Cut {
+    /// A cut now, when the clock that counts shows this time.
+    pub(super) fn at(at_ms: u64, silent_ms: u64) -> Cut {
+        Cut { at_ms, silent_ms, at: Instant::now() }
+    }
+
+    /// The same cut by another clock, which shows this time now.
+    pub(crate) fn by_clock(self, now_ms: u64) -> Cut {
+        Cut { at_ms: now_ms.saturating_sub(self.at.elapsed().as_millis() as u64), ..self }
+    }
 }
 
 impl Lifeline {
     /// The lifeline of a client that is connected.
     pub fn new(client: u64) -> Lifeline {
-        Lifeline { client, state: Mutex::default(), count: AtomicU64::new(0), shortest_ms: AtomicU64::new(0) }
+        Lifeline {
+            client,
+            state: Mutex::default(),
+            count: AtomicU64::new(0),
+            shortest_ms: AtomicU64::new(0),
+            was_cut: Notify::new(),
+        }
     }
 
     /// How many locks hang on it.
@@ -91,6 +117,15 @@ impl Lifeline {
         state.last_cut.filter(|_| state.strand != strand)
     }
 
+    /// Returns when it is cut the next time, or `is_cut` already.
+    pub async fn cut_next(&self, is_cut: impl Fn() -> bool) {
+        let mut cut = pin!(self.was_cut.notified());
+        cut.as_mut().enable();
+        if !is_cut() {
+            cut.await;
+        }
+    }
+
     fn show(&self, state: &State, shortest_ms: u64) {
         self.count.store(state.keys.len() as u64, Ordering::Relaxed);
         self.shortest_ms.store(shortest_ms, Ordering::Relaxed);
@@ -106,6 +141,7 @@ impl Lifeline {
         state.last_cut = Some(cut);
         let keys = take(&mut state.keys);
         self.show(&state, 0);
+        self.was_cut.notify_waiters();
         keys
     }
 }
@@ -115,7 +151,7 @@ impl Keyspace {
     /// been silent for a while by now.
     #[cold]
     pub fn cut(&self, lifeline: &Lifeline, silent_ms: u64, is_over: bool) {
-        let cut = Cut { at_ms: self.clock.now_ms(), silent_ms };
+        let cut = Cut::at(self.clock.now_ms(), silent_ms);
         let keys = lifeline.cut(cut, is_over);
         if !keys.is_empty() {
             self.followers.alarms.call(keys.into_keys());
@@ -134,7 +170,7 @@ mod tests {
         assert_eq!((lifeline.count(), lifeline.shortest_ms()), (2, 20));
         lifeline.untie(second, 0, b"b");
         assert_eq!((lifeline.count(), lifeline.cut_of(first)), (1, None));
-        let cut = Cut { at_ms: 7, silent_ms: 3 };
+        let cut = Cut::at(7, 3);
         assert_eq!(lifeline.cut(cut, false).into_keys().collect::<Vec<_>>(), [(0, b"a"[..].into())]);
         assert_eq!((lifeline.count(), lifeline.shortest_ms(), lifeline.cut_of(first)), (0, 0, Some(cut)));
         let third = lifeline.tie(0, b"a", 50);
@@ -143,7 +179,7 @@ mod tests {
         lifeline.cut(cut, true);
         let late = lifeline.tie(0, b"c", 5);
         assert_eq!((lifeline.count(), lifeline.cut_of(late)), (0, Some(cut)));
-        assert!(lifeline.cut(Cut { at_ms: 9, silent_ms: 0 }, true).is_empty());
+        assert!(lifeline.cut(Cut::at(9, 0), true).is_empty());
         assert_eq!(lifeline.cut_of(third), Some(cut), "it was cut before");
     }
 }

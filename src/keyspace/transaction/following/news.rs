@@ -118,6 +118,13 @@ impl LostLock {
     pub fn is_known(&self, by: Option<u64>) -> bool {
         by == Some(self.client) && !self.why.is_by_itself()
     }
+
+    /// The channel of the lock, and the message there.
+    pub fn message(&self) -> (Vec<u8>, Vec<u8>) {
+        let LostLock { database, key, number, why, .. } = self;
+        let channel = [format!("__lock@{database}__:").as_bytes(), key].concat();
+        (channel, format!("{number} {}", why.name()).into_bytes())
+    }
 }
 
 /// What happened to a lock.
@@ -133,8 +140,8 @@ pub struct LockNews {
     pub at_ms: u64,
     /// What happened to it.
     pub change: LockChange,
-    /// For a hash that was made, its field, cut if it is long. For a lock that was freed, the list that wakes
-    /// the next holder, if the same commands have made one.
+    /// For a hash that was made, its field, cut if it is long. For a lock that is a field, its name. For a
+    /// lock that was freed, the list that wakes the next holder, if the same commands have made one.
     pub name: Option<Box<[u8]>>,
     /// The value that it had, if a script has deleted it, changed its expiry or made it anew. `None` also
     /// if it is too long for a token, or if a snapshot has it.
@@ -190,6 +197,20 @@ pub enum LockChange {
         /// When it expires now.
         expires_at_ms: u64,
     },
+    /// A field of a hash, whose name speaks of a lock, was absent and is set now.
+    FieldTaken {
+        /// The same facts about its value.
+        token: Token,
+        /// When the hash expires, if it does.
+        expires_at_ms: Option<u64>,
+    },
+    /// Such a field was there, so another client did not set it.
+    FieldRefused {
+        /// When the field expires, or the hash.
+        expires_at_ms: Option<u64>,
+    },
+    /// Such a field was deleted.
+    FieldFreed,
     /// The number in a hash is another one now.
     Depth(u64),
     /// A hash or a sorted set has become something else than a lock.
@@ -251,6 +272,7 @@ impl LockChange {
                 | LockChange::TakenInSteps { .. }
                 | LockChange::TakenAsHash { .. }
                 | LockChange::TakenAsSet { .. }
+                | LockChange::FieldTaken { .. }
                 | LockChange::Renewed { .. }
         )
     }

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::keyspace::transaction::Transaction;
+use crate::keyspace::transaction::following::guards::GuardWish;
 
 /// What a transaction has done.
 #[derive(Debug, Default)]
@@ -27,6 +28,8 @@ pub struct Recorded {
     exact: BTreeMap<usize, BTreeSet<Box<[u8]>>>,
     /// Whether it has got nothing for which others wait.
     pub takes_from_none: bool,
+    /// What the client wants besides of locks, with the numbers of their databases, in their order.
+    pub wishes: Vec<(usize, GuardWish)>,
 }
 
 impl Recorded {
@@ -88,13 +91,6 @@ impl Transaction<'_> {
         taken
     }
 
-    /// Records that a key gets the number that is taken for another one.
-    #[cold]
-    pub(in crate::keyspace) fn record_fenced(&self, key: &[u8]) {
-        let database = self.database();
-        self.leave(|aftermath| note(&mut aftermath.recorded().fenced, database, key));
-    }
-
     /// Records that a lock had this number where it came from.
     #[cold]
     pub(in crate::keyspace) fn record_former_fence(&self, number: u64) {
@@ -127,6 +123,13 @@ impl Transaction<'_> {
         if self.wanted.records_spans() {
             self.leave(|aftermath| aftermath.recorded().takes_from_none = true);
         }
+    }
+
+    /// Records what a client wants besides of a lock.
+    #[cold]
+    pub(in crate::keyspace) fn record_wish(&self, wish: GuardWish) {
+        let database = self.database();
+        self.leave(|aftermath| aftermath.recorded().wishes.push((database, wish)));
     }
 
     /// Takes what was recorded.

@@ -15,41 +15,44 @@ use std::time::Duration;
 use crate::keyspace::transaction::following::bonds::{BondShown, NEVER, moment_after};
 use crate::keyspace::transaction::following::changes::Extent;
 use crate::keyspace::transaction::following::guards::Guard;
+use crate::keyspace::transaction::following::lifelines::Cut;
 use crate::keyspace::transaction::following::losses::DatabaseKey;
 use crate::keyspace::transaction::following::news::{Effect, KeptLock};
 use crate::keyspace::transaction::{Everything, Transaction};
 
 impl Guard {
-    pub(super) fn limited(&self, expires_at_ms: u64) -> u64 {
+    /// A moment, or the latest one at which the lock may end, if that is sooner.
+    pub(crate) fn limited(&self, expires_at_ms: u64) -> u64 {
         self.end_ms_max.map_or(expires_at_ms, |end_ms| end_ms.min(expires_at_ms))
     }
 
-    /// Ends the bond if its connection has ended, or renews the lock if it is time. Returns another expiry
-    /// of the lock, if it gets one.
-    fn tend(&mut self, expires_at_ms: Option<u64>, now_ms: u64) -> Option<u64> {
-        let before_ms = expires_at_ms.unwrap_or(NEVER);
-        let cut = self.bond.as_ref()?.cut();
+    /// The expiry that the bond gives the lock now, if that is another one: a renewal if it is time for one,
+    /// or what is left since its connection was cut.
+    pub(crate) fn due(&self, cut: Option<Cut>, expires_at_ms: Option<u64>, now_ms: u64) -> Option<u64> {
+        let (before_ms, bond) = (expires_at_ms.unwrap_or(NEVER), self.bond.as_ref()?);
         let after_ms = match cut {
-            Some(cut) => {
-                let bond = self.bond.take()?;
-                self.limited(bond.last_expiry_ms(cut, before_ms))
+            Some(cut) => self.limited(bond.last_expiry_ms(cut, before_ms)),
+            None if bond.renew_at_ms <= now_ms => {
+                self.limited(moment_after(now_ms, bond.lease_ms)).max(before_ms)
             }
-            None => self.renewed(before_ms, now_ms)?,
+            None => before_ms,
         };
         (after_ms != before_ms).then_some(after_ms)
     }
 
-    /// The expiry after a renewal, if it is time for one.
-    fn renewed(&mut self, before_ms: u64, now_ms: u64) -> Option<u64> {
-        let end_ms_max = self.end_ms_max.unwrap_or(NEVER);
-        let bond = self.bond.as_mut().filter(|bond| bond.renew_at_ms <= now_ms)?;
-        bond.postpone(now_ms);
-        let after_ms = moment_after(now_ms, bond.lease_ms).min(end_ms_max);
-        if after_ms <= before_ms {
-            return None;
+    /// Notes that the lock has got what was [due](Self::due). A bond whose connection was cut has ended.
+    pub(crate) fn tended(&mut self, cut: Option<Cut>, after_ms: Option<u64>, now_ms: u64) {
+        if cut.is_some() {
+            self.bond = None;
+        } else if let Some(bond) = self.bond.as_mut().filter(|bond| bond.renew_at_ms <= now_ms) {
+            bond.postpone(now_ms);
+            bond.own_expiry_ms = after_ms.unwrap_or(bond.own_expiry_ms);
         }
-        bond.own_expiry_ms = after_ms;
-        Some(after_ms)
+    }
+
+    /// The end of the lock that nothing postpones, if its expiry is later.
+    pub(crate) fn excess(&self, expires_at_ms: Option<u64>) -> Option<u64> {
+        self.end_ms_max.filter(|end_ms| expires_at_ms.is_none_or(|at_ms| at_ms > *end_ms))
     }
 
     /// The expiry after a turn of the clock, which ends no lock that is bound to a connection: the same span
@@ -83,7 +86,9 @@ impl Transaction<'_> {
         if number != Some(guard.number) {
             return;
         }
-        let after_ms = guard.tend(expires_at_ms, now_ms);
+        let cut = guard.cut();
+        let after_ms = guard.due(cut, expires_at_ms, now_ms);
+        guard.tended(cut, after_ms, now_ms);
         if guard.is_idle() {
             guards.remove(spot.hash, database, key, interest);
         }
@@ -97,10 +102,9 @@ impl Transaction<'_> {
         let (spot, shard) = self.shard(key);
         let Some(side_tables) = shard.side_tables() else { return };
         let guard = side_tables.guards.find(spot.hash, self.database(), key);
-        let Some(end_ms_max) = guard.and_then(|guard| guard.end_ms_max) else { return };
-        let Some(entry) = self.unseen(key) else { return };
-        if entry.expires_at_ms().is_none_or(|at_ms| at_ms > end_ms_max) {
-            self.keep_until(key, end_ms_max);
+        let Some((guard, entry)) = guard.zip(self.unseen(key)) else { return };
+        if let Some(end_ms) = guard.excess(entry.expires_at_ms()) {
+            self.keep_until(key, end_ms);
         }
     }
 

@@ -268,7 +268,12 @@ impl Play {
         for (key, lock) in self.server.locks.iter_mut().enumerate() {
             let Some(Holder { token, bound_to: Some(bound_to), .. }) = lock.holder else { continue };
             if bound_to == client {
-                self.history.push(Told::unbound(client, key, token, [self.server.now; 2]));
+                self.history.push(Told::unbound(
+                    client,
+                    key,
+                    token,
+                    (self.server.now, Some(self.server.now)),
+                ));
             }
             if bound_to == client || ends_another {
                 lock.holder = None;

@@ -64,6 +64,7 @@ const USE: Use = Use {
     has_one_token: false,
     is_wrapped: true,
     binds: true,
+    lease_ms_min: 100,
     seed: 0,
 };
 
@@ -176,7 +177,8 @@ pub(crate) fn check_locks_over(servers: &[Server], expires_late: bool) {
         lifetime_ms_max: if expires_late { 2_000 } else { USE.lifetime_ms_max },
         holders_per_expiry: if expires_late { 200 } else { USE.holders_per_expiry },
         ends_with_connection: false,
-        binds: false,
+        // A busy store may take longer than a brief lease.
+        lease_ms_min: 20_000,
         ..USE
     };
     let promises = Promises { expiry, is_kept: true, is_in_store: true };

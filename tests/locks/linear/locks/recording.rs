@@ -28,8 +28,8 @@ const REFUSED: Duration = Duration::from_millis(5);
 const NOT_DONE: [&str; 3] = ["OOM ", "STOREDOWN ", "TRYAGAIN "];
 /// Of so many requests of holders of bound locks, one comes when the lease has passed.
 const BOUND_PER_LONG_HOLDER: u32 = 60;
-/// The shortest lease of a lock that is bound.
-const BOUND_LEASE_MS_MIN: u64 = 100;
+/// The longest lease that holders wait for to pass.
+const BRIEF_LEASE_MS: u64 = 100;
 /// A wait that ends only with a grant: longer than any history.
 pub(super) const LONG_MS: u64 = 60_000;
 
@@ -53,6 +53,8 @@ pub(super) struct Use {
     pub(super) is_wrapped: bool,
     /// Whether some locks are bound to the connections of their holders.
     pub(super) binds: bool,
+    /// The shortest lease of a lock that is bound.
+    pub(super) lease_ms_min: u64,
     pub(super) seed: u64,
 }
 
@@ -221,8 +223,12 @@ impl<'s> User<'s> {
                 // One that is bound expires only then.
                 return self.end();
             }
-            Some(own) if self.is_bound(own) && self.random.u32(..BOUND_PER_LONG_HOLDER) == 0 => {
-                thread::sleep(Duration::from_millis(2 * BOUND_LEASE_MS_MIN));
+            Some(own)
+                if self.how.lease_ms_min <= BRIEF_LEASE_MS
+                    && self.is_bound(own)
+                    && self.random.u32(..BOUND_PER_LONG_HOLDER) == 0 =>
+            {
+                thread::sleep(Duration::from_millis(2 * self.how.lease_ms_min));
                 Request::Fence(own)
             }
             Some(own) => draw_for_holder(&mut self.random, own, token, self.how.lifetime_ms_max),
@@ -245,7 +251,7 @@ impl<'s> User<'s> {
                 Request::Acquire { token, lifetime_ms, wait_ms: Some(5), is_again }
             }
             Request::Extend { token, lifetime_ms } if self.how.binds => {
-                Request::Extend { token, lifetime_ms: BOUND_LEASE_MS_MIN + lifetime_ms }
+                Request::Extend { token, lifetime_ms: self.how.lease_ms_min + lifetime_ms }
             }
             other => other,
         }
@@ -271,7 +277,7 @@ impl<'s> User<'s> {
             told.is_bound = true;
             self.bound.push(Bound { key, token, asked: told.sent });
             match self.random.u32(..4) {
-                0 => String::new(),
+                0 if self.how.lease_ms_min <= BRIEF_LEASE_MS => String::new(),
                 1 => format!(" GRACE {}", self.random.u64(..self.how.lifetime_ms_max)),
                 _ => " GRACE 0".to_owned(),
             }
@@ -281,7 +287,7 @@ impl<'s> User<'s> {
             && self.random.u32(..if waits { WAITS_PER_CRASH } else { REQUESTS_PER_CRASH }) == 0;
         let wrapped = if self.how.is_wrapped && !waits { self.random.u32(..8) } else { u32::MAX };
         let bond = told.is_bound.then_some(&*bond);
-        let (bytes, replies) = bytes(key, asked, bond, wrapped);
+        let (bytes, replies) = bytes(key, asked, (bond, self.how.lease_ms_min), wrapped);
         told.is_wrapped = wrapped < 2;
         told.sent = self.watch.now();
         if self.client.try_send(&bytes).is_err() {
@@ -295,7 +301,9 @@ impl<'s> User<'s> {
             told.ended = self.has_gone(told.client);
         } else {
             match self.read_reply(replies) {
-                Some(Reply::Error(text)) if text.starts_with("STOREDOWN Outcome unknown") => {}
+                Some(Reply::Error(text)) if text.starts_with("STOREDOWN Outcome unknown") => {
+                    self.bound.retain(|bound| Some(bound.token) != told.token());
+                }
                 Some(Reply::Error(text)) if NOT_DONE.iter().any(|why| text.starts_with(why)) => {
                     self.bound.retain(|bound| Some(bound.token) != told.token());
                     thread::sleep(REFUSED);
@@ -351,8 +359,11 @@ impl<'s> User<'s> {
             wait_until("a lock is free to which no connection is left", || {
                 self.client.line(&line).reply() == Reply::Null
             });
-            let between = [if is_meant { ends } else { asked }, self.watch.now()];
-            self.history.push(Told::unbound(self.connection, key, token, between));
+            let from = if is_meant { ends } else { asked };
+            // What was on its way to a store may be granted after this, and is freed after that.
+            let is_certain = self.how.ends_with_connection || self.held[key] == Some(token);
+            let until = is_certain.then(|| self.watch.now());
+            self.history.push(Told::unbound(self.connection, key, token, (from, until)));
         }
     }
 
@@ -435,7 +446,12 @@ pub(super) fn draw(random: &mut Rng, token: Token, known: Option<Token>, lifetim
 
 /// The bytes of a request, and how many replies come. Some travel within a transaction, some within a script.
 /// A lock that is to be bound is so on these terms.
-fn bytes(key: usize, asked: Request, bond: Option<&str>, wrapped: u32) -> (Vec<u8>, usize) {
+fn bytes(
+    key: usize,
+    asked: Request,
+    (bond, lease_ms_min): (Option<&str>, u64),
+    wrapped: u32,
+) -> (Vec<u8>, usize) {
     const COMPARE: &str = "if redis.call('get',KEYS[1])==ARGV[1] then \
                            return redis.call('del',KEYS[1]) else return 0 end";
     let key = format!("lock:{key}");
@@ -446,7 +462,7 @@ fn bytes(key: usize, asked: Request, bond: Option<&str>, wrapped: u32) -> (Vec<u
             match bond {
                 None => format!("LOCK ACQUIRE {key} {token} PX {lifetime_ms}{wait}{again}"),
                 Some(terms) => {
-                    let lease_ms = BOUND_LEASE_MS_MIN + lifetime_ms;
+                    let lease_ms = lease_ms_min + lifetime_ms;
                     format!("LOCK ACQUIRE {key} {token} PX {lease_ms}{wait}{again} BOUND{terms}")
                 }
             }

@@ -73,8 +73,13 @@ pub(super) enum Expiry {
 }
 
 impl Told {
-    /// The end of a connection, which has freed a lock that was bound to it.
-    pub(super) fn unbound(connection: usize, key: usize, token: Token, [sent, ended]: [Moment; 2]) -> Told {
+    /// The end of a connection, which has freed a lock that was bound to it, or will.
+    pub(super) fn unbound(
+        connection: usize,
+        key: usize,
+        token: Token,
+        (sent, ended): (Moment, Option<Moment>),
+    ) -> Told {
         Told {
             connection,
             client: 0,
@@ -83,7 +88,7 @@ impl Told {
             request: Request::DeleteIfEq(token),
             answer: Answer::Lost,
             sent,
-            ended: Some(ended),
+            ended,
             stood_ns: None,
             left_ns: None,
             is_wrapped: false,
