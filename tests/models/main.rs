@@ -42,9 +42,9 @@
 //!   Had by a second command without a token (SET NX PX, then LOCKS GET), the number is the next holder's,
 //!   and lets the late one in; so do numbers that begin anew after a restart, and a token that several share.
 //! - **Permits: LOCK ACQUIRE … SHARED and LIMIT n** (`permits`; 4 clients). Readers hold the lock together, a
-//!   writer alone, and no client is granted it before one that came earlier. Readers that are let in whoever
-//!   waits overtake a writer; those behind one that has left the line wait in vain, unless that serves them;
-//!   and a reader that waits for the whole lock waits for itself, so that is refused.
+//!   writer alone, and no client is granted it before one that came earlier. Readers that are let in while
+//!   others wait overtake a writer; those behind one that has left the line wait in vain, unless that serves
+//!   them; and a reader that waits for the whole lock waits for itself, so that is refused.
 //! - **A lock that moves to another server** (`moving`; 2 servers, up to 3 grants and 2 moves). Its numbers
 //!   go back if each server counts from the clock of its start, and at times if it keeps to the clock. If the
 //!   lock brings its number along, they only grow, whatever the clocks show.

@@ -2,12 +2,12 @@
 //! want the whole lock.
 //!
 //! - No more hold it than each of them has allowed when it came, and a writer holds it alone.
-//! - No client is granted it before one that came earlier. If readers are let in beside others whoever waits,
-//!   a writer may wait for as long as readers come.
+//! - No client is granted it before one that came earlier. If readers are let in while others wait, a writer
+//!   may wait for as long as readers come.
 //! - Whatever changes serves the line: a release, the end of a permit, and that a client leaves the line.
 //!   Without the last one, readers behind a writer that has left wait for a lock that they could have.
-//! - One that has a permit is refused the whole lock. If it could wait for that, it would wait for itself, and
-//!   two such readers for each other.
+//! - One that has a permit is refused the whole lock. If it could wait for that, it would wait for itself,
+//!   and two such readers for each other.
 //!
 //! What it means for you: a writer need not fear readers, and a reader who wants to write gives its permit
 //! back first.
@@ -223,7 +223,7 @@ fn readers_share_a_writer_is_alone_and_all_keep_the_line() {
 }
 
 #[test]
-fn readers_that_are_let_in_whoever_waits_overtake_a_writer() {
+fn readers_that_are_let_in_while_others_wait_overtake_a_writer() {
     let greedy = Sharing { arrival: Arrival::BeforeOthers, ..OFFERED };
     let story = explore(greedy, no_client_jumps_the_line()).breaks();
     assert_eq!(story.len(), 3, "{story:?}");
