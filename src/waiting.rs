@@ -89,10 +89,16 @@ impl<W: Waits> Line<W> {
         self.clients.iter().map(|(ticket, client)| (*ticket, client))
     }
 
-    /// The first client behind a ticket.
-    pub(crate) fn next(&self, behind: Option<Ticket>) -> Option<&W> {
-        let start = behind.map_or(Bound::Unbounded, Bound::Excluded);
-        self.clients.range((start, Bound::Unbounded)).next().map(|(_, client)| client)
+    /// The clients behind a ticket, in their order.
+    pub(crate) fn behind(&self, ticket: Option<Ticket>) -> impl Iterator<Item = &W> {
+        let start = ticket.map_or(Bound::Unbounded, Bound::Excluded);
+        self.clients.range((start, Bound::Unbounded)).map(|(_, client)| client)
+    }
+
+    /// The clients before a ticket, in their order; all clients, if there is none.
+    pub(crate) fn before(&self, ticket: Option<Ticket>) -> impl Iterator<Item = &W> {
+        let end = ticket.map_or(Bound::Unbounded, Bound::Excluded);
+        self.clients.range((Bound::Unbounded, end)).map(|(_, client)| client)
     }
 
     /// How many clients there are.
@@ -155,13 +161,14 @@ mod tests {
         assert!(!line.enter(2, 7));
         let order: Vec<Ticket> = line.all().map(|(ticket, _)| ticket).collect();
         assert_eq!((order, line.for_absence(), line.len()), (vec![1, 2, 3], 1, 3));
-        assert_eq!(
-            [None, Some(1), Some(3)].map(|behind| line.next(behind).copied()),
-            [Some(0), Some(7), None]
-        );
+        let behind = |ticket| line.behind(ticket).copied().collect::<Vec<u8>>();
+        let before = |ticket| line.before(ticket).copied().collect::<Vec<u8>>();
+        let (all, none) = (vec![0, 7, ABSENT_KIND], vec![]);
+        assert_eq!([None, Some(1), Some(3)].map(behind), [all.clone(), all[1..].to_vec(), none.clone()]);
+        assert_eq!([None, Some(3), Some(1)].map(before), [all.clone(), all[..2].to_vec(), none]);
         assert!(line.leave(3) && !line.leave(3) && line.leave(1));
         assert!(line.enter(1, ABSENT_KIND));
-        assert_eq!((line.next(None), line.for_absence()), (Some(&ABSENT_KIND), 1));
+        assert_eq!((line.behind(None).next(), line.for_absence()), (Some(&ABSENT_KIND), 1));
         assert!(line.leave(1) && line.leave(2) && line.is_empty() && line.for_absence() == 0);
     }
 }

@@ -91,6 +91,7 @@ impl Plan {
         if !registered.subcommands.is_empty()
             && let Ok(subcommand) = resolve(registered, request)
             && let Some(plain) = &subcommand.plain
+            && (subcommand.command.keys.len() == 1 || plain.arguments.contains(&request.len()))
         {
             return Plan::plain(keyspace, subcommand, plain, request);
         }

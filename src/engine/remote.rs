@@ -314,9 +314,7 @@ impl StoreRequest<'_, '_> {
                 Err(stopped) => return stopped,
             };
             let taken = self.takes_from(session, &guess);
-            if let Some((key, _)) = &taken
-                && !self.is_its_turn(session, key)
-            {
+            if !taken.iter().all(|(key, _)| self.is_its_turn(session, key)) {
                 return Err(NotAnswered::Store);
             }
             if !self.still_waits(session, guess.ran.found_nothing) {
@@ -329,8 +327,10 @@ impl StoreRequest<'_, '_> {
             let (holder, own_writes) = (Arc::clone(&attempt.holder), self.own_writes(session, &guess.ran));
             match self.remote.join(attempt) {
                 Ok((ticket, seat)) => {
-                    if let (Some(listening), Some((key, leaves_some))) = (&self.pending.listening, taken) {
-                        listening.takes(seat.batch, &key, leaves_some);
+                    if let (Some(listening), Some((key, leaves_some))) =
+                        (&self.pending.listening, taken.first())
+                    {
+                        listening.takes(seat.batch, key, *leaves_some);
                     }
                     (self.pending.stood_back, self.pending.draws) = (0, guess.draw);
                     (self.pending.ticket, self.pending.seat) = (Some(ticket), Some(seat));
@@ -495,15 +495,16 @@ impl StoreRequest<'_, '_> {
     }
 
     /// The key from which a client takes something for which others wait as well, and whether it leaves
-    /// something there.
-    fn takes_from(&self, session: &Session, guess: &Guess) -> Option<(Key, bool)> {
-        let Run::Block(blocking) = self.command.run else { return None };
+    /// something there. Only some take several at once.
+    fn takes_from(&self, session: &Session, guess: &Guess) -> Vec<(Key, bool)> {
+        let Run::Block(blocking) = self.command.run else { return Vec::new() };
         let (rows, ran) = (&guess.rows, &guess.ran);
         if ran.found_nothing || ran.takes_from_none || blocking.waiting.is_shared {
-            return None;
+            return Vec::new();
         }
         let joins = (blocking.check)(self.request).ok().and_then(|patience| patience.joins);
-        self.command.keys_of(self.request).take(blocking.keys).find_map(|(name, _)| {
+        let keys_max = if blocking.waiting.takes_all.is_some() { usize::MAX } else { 1 };
+        let taken = self.command.keys_of(self.request).take(blocking.keys).filter_map(|(name, _)| {
             let key = Key::new(session.database, name);
             let place = self.keys.binary_search(&key).ok()?;
             let kind = |row: &Row| row.live.as_ref().map_or(ABSENT_KIND, |live| live.kind);
@@ -511,7 +512,8 @@ impl StoreRequest<'_, '_> {
             let is_there = kind(&rows[place]) == blocking.kind || Some(kind(&rows[place])) == joins;
             let leaves_some = kind(ran.written[place].as_ref()?) == blocking.kind;
             is_there.then_some((key, leaves_some))
-        })
+        });
+        taken.take(keys_max).collect()
     }
 
     /// Whether a client may take something from a key: clients that came before it take first. Its time may

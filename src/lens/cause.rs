@@ -98,8 +98,12 @@ impl<'a> Cause<'a> {
                 arguments.filter(alike).map(digest).collect()
             }
             None if self.means.has(LockUse::DELETES.and(LockUse::COMPARES)) && self.compares() => {
-                let last = self.request.at(self.request.len() - 1);
-                digest::parse(last).into_iter().chain([digest(last)]).collect()
+                // More keys may follow the token of a command of LOCK.
+                const TOKEN_OF_LOCK_AT: usize = 3;
+                let is_of_lock = self.means.has(LockUse::IS_FOR_LOCKS);
+                let at = if is_of_lock { TOKEN_OF_LOCK_AT } else { self.request.len() - 1 };
+                let compared = self.request.get(at).unwrap_or_default();
+                digest::parse(compared).into_iter().chain([digest(compared)]).collect()
             }
             _ => Vec::new(),
         }

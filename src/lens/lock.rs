@@ -514,9 +514,14 @@ impl Lock {
 
     /// Whether a client acts for the holder: it shows the value, or has read it while it watched the key, or
     /// the command comes from the holder's connection and does not show the token of another. To have read
-    /// the value is not enough: a thief looks, too, before it breaks a lock.
+    /// the value is not enough: a thief looks, too, before it breaks a lock. LOCK does nothing with a wrong
+    /// token: if that is not the one that is known, the lens has missed a grant.
     fn knows_value(&self, news: &LockNews, cause: &Cause<'_>) -> bool {
-        if cause.shows(self.tenure.token.digest) || cause.is_watched && self.has_read(cause.who.id) {
+        let is_by_token = cause.means.has(LockUse::IS_FOR_LOCKS) && cause.acts();
+        if is_by_token
+            || cause.shows(self.tenure.token.digest)
+            || cause.is_watched && self.has_read(cause.who.id)
+        {
             return true;
         }
         let knows_part = cause.is_script()

@@ -155,6 +155,11 @@ impl Wait {
         }
     }
 
+    /// Whether the client keeps the lock of this holder, which has its token, and waits for others only.
+    fn keeps(&self, holder: &Holder) -> bool {
+        self.has_token_of(holder) && self.waiter.keeps_own()
+    }
+
     /// Whether the client waits for a lock that it holds itself. Its token tells: in a pool, the connection
     /// of a holder may wait for another task.
     fn is_for_own(&self, holder: &Holder) -> bool {
@@ -220,7 +225,7 @@ impl Waits {
         let steps = |wait: &Arc<Wait>| {
             let mut steps = Vec::new();
             for place in &wait.places {
-                for holder in holders(place) {
+                for holder in holders(place).into_iter().filter(|holder| !wait.keeps(holder)) {
                     let link = || Link { wait: Arc::clone(wait), place: place.clone(), fence: holder.fence };
                     if wait.who.id == start.who.id && wait.is_for_own(&holder) {
                         steps.push((link(), Arc::clone(wait)));

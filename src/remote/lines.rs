@@ -16,6 +16,10 @@
 //! [`OVERDUE_GLANCE`], and then each time after twice as long: the clock here may be ahead of the store's by
 //! a little, and etcd frees keys up to some seconds late.
 //!
+//! One that waits for several locks takes all of them at once (`ALSO`), and reserves none. Each knows which
+//! of its keys the store has, as far as that is known here. While it lacks one, its places in the lines are
+//! passed by, and the next ones are called.
+//!
 //! A client that comes again (`AGAIN`) takes over the place of the attempt with the same token, whose
 //! connection may be dead. If that attempt has got the lock meanwhile, here or at another front-end, the row
 //! has the token, and the client is called.
@@ -95,6 +99,8 @@ struct Client {
     again: Option<Instant>,
     /// By what it is known.
     known: Option<Known>,
+    /// Of one that takes several locks at once: those that it knows to be held, and until when at the latest.
+    lacks: HashMap<Key, Option<Instant>>,
 }
 
 /// By what a client is known that waits for a lock.
@@ -125,6 +131,7 @@ struct Place {
     takes: bool,
     token: Option<Arc<[u8]>>,
     comes_again: bool,
+    is_of_group: bool,
 }
 
 impl Waits for Place {
@@ -160,6 +167,29 @@ impl Client {
         self.woken.notify_one();
     }
 
+    /// Whether it takes several locks at once.
+    fn is_group(&self) -> bool {
+        self.kind == ABSENT_KIND && self.keys.len() > 1
+    }
+
+    /// Notes what is known of one of its locks: until when another client holds it, if one does.
+    fn note(&mut self, key: &Key, held: Option<Option<Instant>>) {
+        match held.filter(|_| self.is_group()) {
+            Some(expires) => _ = self.lacks.insert(key.clone(), expires),
+            None => _ = self.lacks.remove(key),
+        }
+    }
+
+    /// Whether it lacks one of them.
+    fn lacks_any(&self) -> bool {
+        self.lacks.values().any(|expires| expires.is_none_or(|expires| expires > Instant::now()))
+    }
+
+    /// When the last lock expires that it lacks, if that is known of all of them.
+    fn lacks_until(&self) -> Option<Instant> {
+        self.lacks.values().copied().reduce(|one, other| Some(one?.max(other?))).flatten()
+    }
+
     /// Whether what it takes is on its way.
     fn is_on_its_way(&self, open: OpenBatches) -> bool {
         self.travels_in.is_some_and(|batch| batch == open.forming || Some(batch) == open.under_way)
@@ -167,12 +197,12 @@ impl Client {
 }
 
 impl Awaited {
-    /// The first of those that take something of a kind, and are not doing so already.
+    /// The first of those that take something of a kind, and are not doing so already. One that takes several
+    /// locks at once, and lacks one of them, reserves none.
     fn next(&self, kind: u8, clients: &HashMap<Ticket, Client>, open: OpenBatches) -> Option<Ticket> {
         let mut takers = self.line.all().filter(|(_, place)| place.takes && place.kind == kind);
-        takers.find_map(|(ticket, _)| {
-            Some(ticket).filter(|ticket| clients.get(ticket).is_some_and(|one| !one.is_on_its_way(open)))
-        })
+        let is_next = |one: &Client| !one.is_on_its_way(open) && !one.lacks_any();
+        takers.find_map(|(ticket, _)| Some(ticket).filter(|ticket| clients.get(ticket).is_some_and(is_next)))
     }
 
     /// Calls the next client that waits for this kind of value. Permits of a lock are for those in line for
@@ -191,6 +221,23 @@ impl Awaited {
         self.seen.is_none_or(|(kind, _)| kind == SORTED_SET_KIND)
     }
 
+    /// Has the clients that take several locks at once know whether this one is held, and until when. One
+    /// that comes again may hold it itself: if that is not known, it looks.
+    fn note(
+        &self,
+        key: &Key,
+        held: Option<Option<Instant>>,
+        value: Option<&[u8]>,
+        clients: &mut HashMap<Ticket, Client>,
+    ) {
+        for (ticket, place) in self.line.all().filter(|(_, place)| place.is_of_group) {
+            let is_own = place.comes_again && value.is_none_or(|value| place.token.as_deref() == Some(value));
+            if let Some(client) = clients.get_mut(&ticket) {
+                client.note(key, held.filter(|_| !is_own));
+            }
+        }
+    }
+
     /// Calls those that only read, and those that let others take first: the key is not as it was.
     fn call_others(&mut self, calls_readers: bool, clients: &mut HashMap<Ticket, Client>) {
         let readers = self.line.all().filter(|(_, place)| calls_readers && !place.takes);
@@ -199,6 +246,13 @@ impl Awaited {
                 client.call();
             }
         }
+    }
+
+    /// Notes that a client looks for a lock that should have expired.
+    fn is_overdue(&mut self, now: Instant) {
+        let (times, _) = self.overdue;
+        let pause = OVERDUE_GLANCE.saturating_mul(1 << times.min(10)).min(OVERDUE_GLANCE_MAX);
+        (self.expires, self.overdue) = (None, (times + 1, Some(now + pause)));
     }
 
     /// Calls the client whose token a lock has: an attempt of its own has got it, whose reply was lost. If
@@ -220,8 +274,9 @@ impl Awaited {
     }
 
     /// The key has changed, and is not known as it is now.
-    fn changed(&mut self, clients: &mut HashMap<Ticket, Client>, open: OpenBatches) {
+    fn changed(&mut self, key: &Key, clients: &mut HashMap<Ticket, Client>, open: OpenBatches) {
         self.seen = None;
+        self.note(key, None, None, clients);
         let mut kinds: Vec<u8> = Vec::new();
         for (_, place) in self.line.all() {
             if place.takes && !kinds.contains(&place.kind) {
@@ -253,9 +308,19 @@ impl Lines {
             self.last += 1;
             self.last
         });
+        let before = self.clients.remove(&ticket);
+        // It may have waited for other keys.
+        for key in before.iter().flat_map(|before| before.keys.iter()).filter(|key| !keys.contains(key)) {
+            let Some(awaited) = self.keys.get_mut(key) else { continue };
+            awaited.line.leave(ticket);
+            if awaited.line.is_empty() {
+                self.keys.remove(key);
+            }
+        }
+        let is_of_group = kind == ABSENT_KIND && keys.len() > 1;
         for key in keys.iter() {
             let token = known.as_ref().map(|known| Arc::clone(&known.token));
-            let place = Place { kind, takes, token, comes_again };
+            let place = Place { kind, takes, token, comes_again, is_of_group };
             self.keys.entry(key.clone()).or_default().line.enter(ticket, place);
         }
         let woken = Arc::new(Notify::new());
@@ -270,8 +335,9 @@ impl Lines {
             travels_in: None,
             again: None,
             known,
+            lacks: HashMap::new(),
         };
-        let before = self.clients.insert(ticket, client);
+        self.clients.insert(ticket, client);
         if before.as_ref().is_some_and(|before| before.is_called || before.is_looking) {
             self.clients.entry(ticket).and_modify(Client::call);
         }
@@ -319,13 +385,13 @@ impl Lines {
     /// Notes that a key has changed, and is not known as it is now.
     pub(super) fn changed(&mut self, key: &Key, open: OpenBatches) {
         if let Some(awaited) = self.keys.get_mut(key) {
-            awaited.changed(&mut self.clients, open);
+            awaited.changed(key, &mut self.clients, open);
         }
     }
 
     /// Notes that all keys may have changed.
     pub(super) fn all_changed(&mut self, open: OpenBatches) {
-        self.keys.values_mut().for_each(|awaited| awaited.changed(&mut self.clients, open));
+        self.keys.iter_mut().for_each(|(key, awaited)| awaited.changed(key, &mut self.clients, open));
     }
 
     /// Notes that the turn of another front-end is over.
@@ -360,6 +426,7 @@ impl Lines {
             awaited.overdue = (0, None);
         }
         awaited.expires = expires.max(expires.and(awaited.overdue.1));
+        awaited.note(key, (kind != ABSENT_KIND).then_some(awaited.expires), value, clients);
         if kind != ABSENT_KIND && (value.is_some() || before != Some((kind, version))) {
             awaited.call_holder(version, value, clients);
         }
@@ -383,6 +450,16 @@ impl Lines {
         }
         let mut until = client.again;
         let awaited = Arc::clone(&client.keys);
+        if client.is_group() {
+            let Some(expires) = client.lacks_until() else { return Step::Wait(until) };
+            if expires > now {
+                return Step::Wait(Some(until.map_or(expires, |until| until.min(expires))));
+            }
+            for key in std::mem::take(&mut client.lacks).into_keys() {
+                keys.entry(key).and_modify(|awaited| awaited.is_overdue(now));
+            }
+            return Step::Look;
+        }
         for key in awaited.iter().filter(|_| client_waits_for_absence(clients, ticket)) {
             let Some(awaited) = keys.get_mut(key) else { continue };
             let Some(expires) = awaited.expires else { continue };
@@ -390,9 +467,7 @@ impl Lines {
                 continue;
             }
             if expires <= now {
-                let (times, _) = awaited.overdue;
-                let pause = OVERDUE_GLANCE.saturating_mul(1 << times.min(10)).min(OVERDUE_GLANCE_MAX);
-                (awaited.expires, awaited.overdue) = (None, (times + 1, Some(now + pause)));
+                awaited.is_overdue(now);
                 return Step::Look;
             }
             until = Some(until.map_or(expires, |until| until.min(expires)));
@@ -452,6 +527,9 @@ impl Lines {
         let Lines { clients, keys, .. } = self;
         let Some(client) = clients.get_mut(&ticket) else { return };
         client.travels_in = Some(batch);
+        if client.is_group() {
+            return;
+        }
         let (kind, own) = (client.kind, Arc::clone(&client.keys));
         // It may have been called for what is in another of its keys.
         for other in own.iter() {
@@ -472,16 +550,35 @@ impl Lines {
         ticket: Ticket,
         found_nothing: bool,
         turns: &mut Turns,
+        open: OpenBatches,
         now: Instant,
     ) {
         let Some(client) = self.clients.get_mut(&ticket) else { return };
         (client.is_looking, client.travels_in) = (false, None);
         let was_called = std::mem::take(&mut client.was_called);
+        if client.is_group() && found_nothing {
+            return self.pass_on(ticket, open);
+        }
         for key in client.keys.iter().filter(|_| client.takes) {
             match found_nothing {
                 true if was_called => turns.beaten(key, client.kind, now),
                 true => {}
                 false => turns.served(key, client.kind),
+            }
+        }
+    }
+
+    /// Calls the next ones for the locks that are free, or have permits: a client that lacks another one
+    /// takes none. No order between front-ends is for such a client: it asks for no turn.
+    fn pass_on(&mut self, ticket: Ticket, open: OpenBatches) {
+        let Lines { clients, keys, .. } = self;
+        let Some(own) = clients.get(&ticket).map(|client| Arc::clone(&client.keys)) else { return };
+        for key in own.iter() {
+            let Some(awaited) = keys.get(key) else { continue };
+            let is_open = |kind: &u8| matches!(*kind, ABSENT_KIND | SORTED_SET_KIND);
+            let kind = awaited.seen.map(|(kind, _)| kind).filter(is_open);
+            if let Some(kind) = kind.filter(|_| awaited.next(ABSENT_KIND, clients, open) != Some(ticket)) {
+                awaited.call(kind, clients, open);
             }
         }
     }
@@ -549,7 +646,7 @@ mod tests {
         lines.leave(tickets[0], turns, later);
         assert!(looks(&mut lines, tickets[1], later));
         lines.asks(tickets[1]);
-        lines.has_looked(tickets[1], true, turns, now);
+        lines.has_looked(tickets[1], true, turns, IDLE, now);
         lines.leave(tickets[1], turns, later);
         assert!(!looks(&mut lines, tickets[2], later), "nothing was there");
         assert_eq!(lines.seen().collect::<Vec<_>>(), [(&key, 2)]);
@@ -575,7 +672,7 @@ mod tests {
                     looks.push(now);
                     lines.asks(ticket);
                     lines.saw(&key, (row(1, 0), Some(expires)), None, false, IDLE);
-                    lines.has_looked(ticket, true, turns, now);
+                    lines.has_looked(ticket, true, turns, IDLE, now);
                 }
                 Step::Wait(until) => now = until.expect("a moment"),
             }
@@ -635,7 +732,7 @@ mod tests {
         let mut look = |found_nothing, now| {
             lines.changed(&key, IDLE);
             lines.asks(tickets[0]);
-            lines.has_looked(tickets[0], found_nothing, turns, now);
+            lines.has_looked(tickets[0], found_nothing, turns, IDLE, now);
             turns.take_news()
         };
         let second = Duration::from_secs(1);

@@ -567,7 +567,9 @@ impl Listening {
 
     /// Notes that the client knows what came of its question to the store.
     pub fn has_looked(&self, found_nothing: bool) {
-        self.with(|lines, turns, _| lines.has_looked(self.ticket, found_nothing, turns, Instant::now()));
+        self.with(|lines, turns, open| {
+            lines.has_looked(self.ticket, found_nothing, turns, open, Instant::now());
+        });
     }
 
     /// Whether another attempt of the client has taken over its place. Then its ticket is no longer its own.

@@ -9,6 +9,7 @@ extern crate support;
 mod linear;
 mod lock;
 mod lock_again;
+mod lock_also;
 mod lock_bound;
 mod lock_break;
 mod lock_forms;

@@ -12,7 +12,7 @@ use crate::commands::error::Error;
 use crate::commands::facts::lookup::{callable, find, find_full, resolve};
 use crate::commands::facts::{
     Argument, ArgumentKind, Arity, Categories, Command, Context, Flags, Group, KeyFlags, KeySearch, KeySpec,
-    Keyword, Result, Run, Secrets,
+    Keyword, Part, Result, Run, Secrets,
 };
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[COMMAND];
@@ -131,12 +131,13 @@ fn describe_keys(spec: &KeySpec) -> OwnedFrame {
     };
     let step = ("keystep", tree::integer(spec.step as i64));
     let (kind, find) = match (spec.search, spec.count_at) {
-        (Some(KeySearch::Behind { limit, .. }), _) => {
+        (Some(KeySearch::Behind { part: part @ (Part::Half | Part::All), .. }), _) => {
+            let limit = if part == Part::Half { 2 } else { 0 };
             let (last, limit) = (("lastkey", tree::integer(-1)), ("limit", tree::integer(limit)));
             ("range", tree::map([last, step, limit]))
         }
         (Some(KeySearch::Position(_) | KeySearch::Unnamed(_)), _) => ("unknown", tree::map([])),
-        (_, Some(_)) => {
+        (Some(KeySearch::Behind { part: Part::Stated, .. }), _) | (_, Some(_)) => {
             ("keynum", tree::map([("keynumidx", tree::integer(0)), ("firstkey", tree::integer(1)), step]))
         }
         (_, None) => {

@@ -81,6 +81,7 @@ pub(in crate::commands) fn take_or_wait(
         },
         goes_by_time: again_ms.is_some() || joins.is_some(),
         joins,
+        comes_again,
     });
     let named = command.keys_of(request).map(|(key, _)| key);
     let (keys, targets) = (named.clone().take(blocking.keys), named.skip(blocking.keys));
@@ -178,6 +179,8 @@ struct Retry {
     goes_by_time: bool,
     /// The kind of a value that it joins.
     joins: Option<u8>,
+    /// Whether it keeps what its token has already.
+    comes_again: bool,
 }
 
 impl Retry {
@@ -218,6 +221,19 @@ impl Attempt for Retry {
         Some(self.request.request()?.at(self.blocking.waiting.token?))
     }
 
+    fn takes_all(&self) -> bool {
+        self.blocking.waiting.takes_all.is_some()
+    }
+
+    fn keeps_own(&self) -> bool {
+        self.comes_again
+    }
+
+    fn can_take(&self, tx: &Transaction<'_>, key: &[u8]) -> bool {
+        let asked = self.blocking.waiting.takes_all.zip(self.request.request());
+        asked.is_none_or(|(can_take, request)| can_take(tx, request, key))
+    }
+
     fn reply_in_vain(&self, out: &mut Vec<u8>) {
         let _ = (self.blocking.waiting.timed_out)(Reply::new(out, self.protocol));
     }
@@ -227,10 +243,12 @@ impl Attempt for Retry {
         let reply = Reply::new(out, self.protocol);
         match (self.blocking.take)(tx, request, Some(keys), reply) {
             Ok(Taken::Something(_)) => {
-                tx.grant_wish(self.client.id, || self.client.lifeline());
+                tx.grant_wishes(self.client.id, || self.client.lifeline());
                 Attempted::Served
             }
-            Ok(Taken::Nothing(_)) if self.is_shared() || self.joins.is_some() => Attempted::NothingForIt,
+            Ok(Taken::Nothing(_)) if self.is_shared() || self.joins.is_some() || self.takes_all() => {
+                Attempted::NothingForIt
+            }
             Ok(Taken::Nothing(_)) => Attempted::Nothing,
             Err(error) => {
                 out.clear();

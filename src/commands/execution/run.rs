@@ -108,7 +108,7 @@ pub(crate) fn deliver_effects(
     request: Request<'_>,
     script: Option<Request<'_>>,
 ) {
-    tx.grant_wish(session.client.id, || session.client.lifeline());
+    tx.grant_wishes(session.client.id, || session.client.lifeline());
     let is_paused = || instance.clients.pause.paused().is_some();
     // Handlers leave what has expired in place, unless they write the key. In a pause, data do not change.
     if tx.has_seen_expired() && !is_paused() {

@@ -40,6 +40,8 @@ pub struct WaitingRules {
     /// When a client that waits for a lock has to look again though the key does not change, in milliseconds
     /// since 1970.
     pub again_at_ms: Option<fn(&Transaction<'_>, Request<'_>) -> Option<u64>>,
+    /// Says of a key whether the client can take it, if it takes all of its keys at once, or none.
+    pub takes_all: Option<fn(&Transaction<'_>, Request<'_>, &[u8]) -> bool>,
     /// In how many milliseconds the client may find something though no key changes, if it may.
     pub again: Option<fn(&mut Transaction<'_>, Request<'_>) -> Option<u64>>,
 }
@@ -53,6 +55,7 @@ impl WaitingRules {
         timed_out: |reply| reply.nil_array(),
         token: None,
         again_at_ms: None,
+        takes_all: None,
         again: None,
     };
 }

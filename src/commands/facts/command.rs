@@ -191,11 +191,13 @@ impl Command {
         self.name.rsplit('|').next().unwrap_or(self.name)
     }
 
-    /// The position of the key, for a command that has exactly one.
+    /// The position of the key, for a command that has exactly one in requests of at most so many arguments.
     #[inline]
-    pub fn only_key(&self) -> Option<usize> {
+    pub fn only_key(&self, arguments_max: usize) -> Option<usize> {
         match self.keys {
-            [spec] if spec.is_of_keys() && spec.is_fixed() => Some(spec.first),
+            [spec, others @ ..] if spec.is_of_keys() && spec.is_fixed() => {
+                others.iter().all(|other| other.is_beyond(arguments_max)).then_some(spec.first)
+            }
             _ => None,
         }
     }
@@ -204,6 +206,9 @@ impl Command {
     pub fn only_key_in<'a>(&self, request: Request<'a>) -> Option<&'a [u8]> {
         match self.keys {
             [spec] if spec.is_of_keys() => request.get(spec.only_position(request)?),
+            [spec, other] if spec.is_of_keys() && other.is_without_word(request) => {
+                request.get(spec.only_position(request)?)
+            }
             _ => None,
         }
     }
@@ -212,7 +217,7 @@ impl Command {
     #[inline]
     pub fn known_only_key_in<'a>(&self, request: Request<'a>) -> Option<&'a [u8]> {
         match self.keys {
-            [spec] => request.get(spec.known_only_position(request)?),
+            [spec] | [spec, _] => request.get(spec.known_only_position(request)?),
             _ => None,
         }
     }
@@ -457,7 +462,7 @@ pub struct Deprecated {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lookup::{find, own_names};
+    use super::super::lookup::{find, own_names, resolve};
     use crate::resp::OwnedRequest;
 
     #[test]
@@ -505,10 +510,16 @@ mod tests {
             ("XREAD STREAMS k l 0 0", None),
             ("XREADGROUP GROUP g c STREAMS k >", Some("k")),
             ("XREAD STREAMS", None),
+            ("LOCK ACQUIRE k t PX 1 WAIT 1", Some("k")),
+            ("LOCK ACQUIRE k t PX 1 ALSO 1 l", None),
+            ("LOCK ACQUIRE k ALSO PX 1 AGAIN", Some("k")),
+            ("LOCK RELEASE k ALSO", Some("k")),
+            ("LOCK RELEASE k t also 2 l m", None),
         ] {
             let owned = OwnedRequest::of_line(line.as_bytes()).expect(line);
             let request = owned.request().expect(line);
-            let command = find(own_names(), request.name()).expect(line).command;
+            let found = find(own_names(), request.name()).expect(line);
+            let command = resolve(found, request).unwrap_or(found).command;
             assert_eq!(command.only_key_in(request), only.map(str::as_bytes), "{line}");
             let keys: Vec<&[u8]> = command.keys_of(request).map(|(key, _)| key).collect();
             assert_eq!(command.only_key_in(request), (keys.len() == 1).then(|| keys[0]), "{line}");

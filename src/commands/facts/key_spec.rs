@@ -46,14 +46,25 @@ pub enum KeySearch {
         /// The first position where the word may stand, as COMMAND INFO prints it. Below zero, it counts from
         /// the end.
         from: isize,
-        /// Which part of what follows are keys, as COMMAND INFO prints it: 2 for the first half, 0 for all.
-        limit: i64,
+        /// Which part of what follows are keys.
+        part: Part,
         /// Finds the positions of the keys.
         find: fn(Request<'_>) -> Range<usize>,
     },
     /// Keys that the request does not name, if this function returns that it uses any: they depend on values
     /// in the keyspace.
     Unnamed(fn(Request<'_>) -> bool),
+}
+
+/// Which part of what follows a word are keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The first half.
+    Half,
+    /// All of it.
+    All,
+    /// As many arguments as the first one states. They follow it.
+    Stated,
 }
 
 /// A key behind a word.
@@ -112,8 +123,7 @@ impl KeySpec {
         find: fn(Request<'_>) -> Range<usize>,
         flags: KeyFlags,
     ) -> KeySpec {
-        let search = KeySearch::Behind { word, from, limit: 2, find };
-        KeySpec { search: Some(search), ..KeySpec::first(flags) }
+        KeySpec::part_behind((word, from), Part::Half, find, flags)
     }
 
     /// Keys behind a word: all that follows it.
@@ -123,7 +133,26 @@ impl KeySpec {
         find: fn(Request<'_>) -> Range<usize>,
         flags: KeyFlags,
     ) -> KeySpec {
-        let search = KeySearch::Behind { word, from, limit: 0, find };
+        KeySpec::part_behind((word, from), Part::All, find, flags)
+    }
+
+    /// Keys behind a word and their number.
+    pub const fn stated_behind(
+        word: &'static str,
+        from: isize,
+        find: fn(Request<'_>) -> Range<usize>,
+        flags: KeyFlags,
+    ) -> KeySpec {
+        KeySpec::part_behind((word, from), Part::Stated, find, flags)
+    }
+
+    const fn part_behind(
+        (word, from): (&'static str, isize),
+        part: Part,
+        find: fn(Request<'_>) -> Range<usize>,
+        flags: KeyFlags,
+    ) -> KeySpec {
+        let search = KeySearch::Behind { word, from, part, find };
         KeySpec { search: Some(search), ..KeySpec::first(flags) }
     }
 
@@ -171,6 +200,23 @@ impl KeySpec {
     #[inline]
     pub(super) const fn is_fixed(&self) -> bool {
         self.last == 0 && self.count_at.is_none() && self.search.is_none()
+    }
+
+    /// Whether requests of so many arguments have none of these keys: the word in front of them would stand
+    /// behind all arguments.
+    pub(super) const fn is_beyond(&self, arguments_max: usize) -> bool {
+        match self.search {
+            Some(KeySearch::Behind { from, .. }) => from >= 0 && from as usize >= arguments_max,
+            _ => false,
+        }
+    }
+
+    /// Whether a request does not have the word in front of these keys.
+    pub(super) fn is_without_word(&self, request: Request<'_>) -> bool {
+        match self.search {
+            Some(KeySearch::Behind { find, .. }) => self.is_beyond(request.len()) || find(request).is_empty(),
+            _ => false,
+        }
     }
 
     /// The position of the key in a request that has exactly one.

@@ -79,11 +79,11 @@ impl Plain {
             Run::Write(handler) => PlainRun::Write(handler),
             _ => return None,
         };
-        let key = command.only_key()?;
         let arguments = match command.arity() {
             Arity::Exactly(count) => count..count + 1,
             Arity::AtLeast(least) => least..costs.brief_arguments_max.saturating_add(1),
         };
+        let key = command.only_key(arguments.end - 1)?;
         Some(Plain { key, arguments, run })
     }
 }

@@ -33,4 +33,4 @@ pub(crate) use crate::lens::LockUse;
 pub(crate) use cost::{Cost, Costs, Estimate, LONG_COPY_BYTES, SMALL_BYTES_MAX, is_small};
 pub use flags::Flags;
 pub(crate) use flags::{KeyFlags, Traits};
-pub(crate) use key_spec::{KeySearch, KeySpec, Keyword};
+pub(crate) use key_spec::{KeySearch, KeySpec, Keyword, Part};

@@ -1,12 +1,15 @@
 //! The arguments of LOCK: the form that its commands share, and the options of those that take and extend
 //! locks.
 
+use std::ops::Range;
+
 use crate::keyspace::{BondTerms, Grouping, Transaction};
 use crate::resp::Request;
+use crate::resp::number::parse_integer;
 
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::error::Error;
-use crate::commands::facts::{Argument, Result, Timeout};
+use crate::commands::facts::{Argument, ArgumentKind, Result, Timeout};
 
 /// Longest token, in bytes. A token is compared under a shard's lock, and kept in the entry.
 const TOKEN_BYTES_MAX: usize = 1024;
@@ -28,11 +31,27 @@ pub(super) const HOLDERS: Argument = Argument::one_of(
     &[Argument::pure_token("shared", "SHARED"), Argument::integer("limit").token("LIMIT")],
 );
 
+/// More keys, behind their number.
+pub(super) const ALSO: Argument = Argument::block(
+    "also",
+    &[
+        Argument::integer("count").token("ALSO"),
+        Argument::new("key", ArgumentKind::Key).multiple().of_spec(1),
+    ],
+);
+
+/// Most keys of a request: their shards are locked at once, and a client that waits stands in a line for
+/// each.
+const KEYS_MAX: usize = 128;
+
 /// The shortest lease that is renewed, in milliseconds: a thread may be late by a good part of less.
 const BOUND_LEASE_MS_MIN: i64 = 100;
 
 /// The place of the token among the arguments of all but BREAK.
 pub(super) const TOKEN_AT: usize = 3;
+
+/// The arguments of LOCK RELEASE without more keys.
+pub(super) const WITHOUT_MORE: usize = 4;
 
 /// The arguments of LOCK ACQUIRE and LOCK EXTEND without options.
 pub(super) const WITHOUT_OPTIONS: usize = 6;
@@ -50,6 +69,59 @@ pub(super) struct Acquiring<'a> {
     pub(super) is_notified: bool,
     /// How many clients may hold the lock at a time, if it is not to be one alone.
     pub(super) limit: Option<u64>,
+    /// The places of more keys, which it takes together with the first.
+    pub(super) also: Range<usize>,
+}
+
+/// The places of the keys behind ALSO in LOCK ACQUIRE and LOCK EXTEND.
+pub(super) fn also_among_options(request: Request<'_>) -> Range<usize> {
+    also_from(request, WITHOUT_OPTIONS)
+}
+
+/// The places of the keys behind ALSO in LOCK RELEASE.
+pub(super) fn also_behind_token(request: Request<'_>) -> Range<usize> {
+    also_from(request, WITHOUT_MORE)
+}
+
+/// The places of the keys behind the first ALSO from a place on, as far as they are there. No value of
+/// another option is a word, so where the handler understands the request, it finds the same.
+fn also_from(request: Request<'_>, from: usize) -> Range<usize> {
+    let Some(at) = request.from(from).position(|argument| is_word(argument, "also")) else { return 0..0 };
+    let first = (from + at + 2).min(request.len());
+    let stated = request.get(from + at + 1).and_then(parse_integer);
+    let stated = stated.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    first..first + stated.min(request.len() - first)
+}
+
+/// Reads ALSO with its keys, if the option is that. Returns whether it is.
+pub(super) fn read_also(
+    also: &mut Range<usize>,
+    option: &[u8],
+    options: &mut Options<'_>,
+    request: Request<'_>,
+) -> Result<bool> {
+    if also.start < also.end || !is_word(option, "also") {
+        return Ok(false);
+    }
+    let count_at = request.len() - options.left();
+    if options.peek().is_none() {
+        return Err(Error::SYNTAX);
+    }
+    let count = args::key_count(request, count_at)?;
+    if count >= KEYS_MAX {
+        return Err(Error::fixed("ERR LOCK takes 128 keys at most"));
+    }
+    *also = count_at + 1..count_at + 1 + count;
+    options.by_ref().take(count + 1).for_each(drop);
+    Ok(true)
+}
+
+/// The first key, and those at other places.
+pub(super) fn with_first<'a>(
+    request: Request<'a>,
+    also: Range<usize>,
+) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
+    request.from(2).take(1).chain(request.from(also.start).take(also.len()))
 }
 
 /// The values of BOUND, in milliseconds.
@@ -97,8 +169,9 @@ impl Bound {
 impl<'a> Acquiring<'a> {
     pub(super) fn parse(request: Request<'a>) -> Result<Acquiring<'a>> {
         let (token, lifetime) = token_and_lifetime(request)?;
-        let (wait, is_again, bound, is_notified) = (Timeout::None, false, None, false);
-        let mut acquiring = Acquiring { token, lifetime, wait, is_again, bound, is_notified, limit: None };
+        let (wait, is_again, bound, is_notified, limit, also) =
+            (Timeout::None, false, None, false, None, 0..0);
+        let mut acquiring = Acquiring { token, lifetime, wait, is_again, bound, is_notified, limit, also };
         let mut options = Options::new(request, WITHOUT_OPTIONS);
         while let Some(option) = options.next() {
             match option {
@@ -117,6 +190,7 @@ impl<'a> Acquiring<'a> {
                     let limit = args::positive(options.value()?, "ERR LIMIT must be positive")?;
                     acquiring.limit = Some(limit as u64);
                 }
+                _ if read_also(&mut acquiring.also, option, &mut options, request)? => {}
                 _ => return Err(Error::SYNTAX),
             }
         }

@@ -6,7 +6,7 @@
 //! was paused while its lock expired.
 
 use crate::events::EventClass;
-use crate::keyspace::{Expiry, GuardWish, LockChange, Transaction};
+use crate::keyspace::{BondTerms, GuardWish, LockChange, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types::strings::Text;
 use crate::values::{ABSENT_KIND, SORTED_SET_KIND};
@@ -18,13 +18,16 @@ use crate::commands::facts::{
     Argument, Blocking, Categories, Command, Flags, Group, KeyFlags, KeySpec, LockUse, Only, Patience,
     Prepares, Result, Run, Taken, WaitingRules,
 };
-use crate::commands::strings::basics::{Condition, tell_of_write};
+use crate::commands::strings::basics::Condition;
 use crate::commands::strings::compare::delete_if;
 
 use super::arguments::{
-    Acquiring, BOUND, Bound, HOLDERS, PX, TOKEN, TOKEN_AT, WITHOUT_OPTIONS, expiry, token, token_and_lifetime,
+    ALSO, Acquiring, BOUND, Bound, HOLDERS, PX, TOKEN, TOKEN_AT, WITHOUT_MORE, WITHOUT_OPTIONS,
+    also_among_options, also_behind_token, expiry, read_also, token, token_and_lifetime, with_first,
 };
+use super::owning::{fence_or_new, holds, may_be_lock, take_again, tell_of_taking};
 use super::permits::{self, Permits};
+use super::several::{self, Grab};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[LOCK];
 
@@ -48,11 +51,14 @@ const LOCK_HELP: Command = Command::help("lock|help", "0.1.0", || &LOCK);
 const LOCK_ACQUIRE: Command = Command {
     name: "lock|acquire",
     flags: Flags::DENYOOM.and(Flags::BLOCKING).and(Flags::FAST),
-    keys: &[KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::INSERT))],
+    keys: &[
+        KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::INSERT)),
+        KeySpec::stated_behind("ALSO", 6, also_among_options, KeyFlags::OW.and(KeyFlags::INSERT)),
+    ],
     locks: LockUse::IS_FOR_LOCKS.and(LockUse::MAY_WAIT),
-    summary: "Takes a free lock and returns its fencing number; otherwise returns nil, or waits in line.",
+    summary: "Takes a free lock, or several, and returns the fencing number; otherwise returns nil, or waits in line.",
     since: "1.0.0",
-    complexity: "O(1)",
+    complexity: "O(N) where N is the number of keys",
     // Without WAIT.
     cost: costs::ARGUMENTS.brief_up_to(6),
     prepares: Prepares::Texts,
@@ -65,16 +71,18 @@ const LOCK_ACQUIRE: Command = Command {
         BOUND.optional(),
         Argument::pure_token("notify", "NOTIFY").optional(),
         HOLDERS.optional(),
+        ALSO.optional(),
     ],
     tips: &["nondeterministic_output"],
     example: &[
         ("SETNX mylock token-1", "(integer) 1"),
         ("LOCK ACQUIRE mylock token-2 PX 30000", "(nil)"),
         ("LOCK ACQUIRE mylock token-2 PX 30000 WAIT 1", "(nil)"),
+        ("LOCK ACQUIRE otherlock token-2 PX 30000 ALSO 1 mylock", "(nil)"),
     ],
     run: Run::Block(&Blocking {
         kind: ABSENT_KIND,
-        keys: 1,
+        keys: usize::MAX,
         check: |request| {
             let Acquiring { wait: timeout, is_again: comes_again, limit, .. } = Acquiring::parse(request)?;
             Ok(Patience { timeout, comes_again, joins: limit.map(|_| SORTED_SET_KIND) })
@@ -87,6 +95,7 @@ const LOCK_ACQUIRE: Command = Command {
             again_at_ms: Some(|tx, request| {
                 permits::again_at_ms(tx, request.at(2), Acquiring::parse(request).ok()?.limit)
             }),
+            takes_all: Some(several::can_take),
             ..WaitingRules::PLAIN
         },
     }),
@@ -108,55 +117,68 @@ fn acquire<'r>(
     let Acquiring { token, lifetime, is_again, bound, is_notified, .. } = acquiring;
     let expires_at_ms = expiry(tx, lifetime, "lock|acquire")?;
     let bond = bound.map(|bound| bound.terms(lifetime)).transpose()?;
-    let wish = |tx: &Transaction<'_>| {
-        if is_notified || bond.is_some() {
-            tx.wish(GuardWish { key: key.into(), is_notified, bond });
-        }
-    };
-    if is_again && holds(tx, key, token) {
-        let fence = fence_or_new(tx, key);
-        tx.follow_taken_again(key);
-        // Never sooner than it would.
-        if tx.peek_expiry(key).flatten().is_some_and(|at_ms| at_ms < expires_at_ms) {
-            tx.set_expiry(key, Some(expires_at_ms));
-        }
-        if bond.is_none() {
-            tx.promise_lock(key, expires_at_ms);
-        }
-        wish(tx);
-        return Ok(Taken::Something(reply.integer(fence.cast_signed())));
-    }
     let otherwise = match served {
         // It goes on waiting.
         Some(_) => None,
         None if acquiring.waits(tx) => Some(LockChange::Waits),
         None => Some(LockChange::Refused),
     };
-    if served.is_none() && tx.leaves_to_line(key) {
-        return Ok(Taken::Nothing(reply));
-    }
-    if tx.is_in_store() {
-        permits::make_way_in_store(tx, key, acquiring.waits(tx))?;
-    }
-    let Some(fence) = tx.acquire(key, token, expires_at_ms, otherwise) else {
-        permits::refuse_upgrade(tx, key, token)?;
-        return Ok(Taken::Nothing(reply));
+    let is_newcomer = served.is_none();
+    let fence = match () {
+        () if !acquiring.also.is_empty() => {
+            let keys = with_first(request, acquiring.also.clone());
+            several::acquire(
+                tx,
+                &Grab { acquiring: &acquiring, expires_at_ms, otherwise, is_newcomer },
+                keys,
+            )?
+        }
+        () if is_again && holds(tx, key, token) => Some(take_again(tx, key, expires_at_ms, bond.is_some())),
+        () if is_newcomer && tx.leaves_to_line(key) => None,
+        () => {
+            if tx.is_in_store() {
+                permits::make_way_in_store(tx, key, acquiring.waits(tx))?;
+            }
+            let fence = tx.acquire(key, token, expires_at_ms, otherwise);
+            match fence {
+                Some(_) => tell_of_taking(tx, key, expires_at_ms, is_newcomer),
+                None => permits::refuse_upgrade(tx, key, token)?,
+            }
+            fence
+        }
     };
-    tell_of_write(tx, key, Expiry::At(expires_at_ms));
-    wish(tx);
+    let Some(fence) = fence else { return Ok(Taken::Nothing(reply)) };
+    if is_notified || bond.is_some() {
+        wish_for(tx, with_first(request, acquiring.also), is_notified, bond);
+    }
     Ok(Taken::Something(reply.integer(fence.cast_signed())))
 }
+
+/// Notes what the client wants of each of the locks besides.
+fn wish_for<'k>(
+    tx: &Transaction<'_>,
+    keys: impl Iterator<Item = &'k [u8]>,
+    is_notified: bool,
+    bond: Option<BondTerms>,
+) {
+    keys.for_each(|key| tx.wish(GuardWish { key: key.into(), is_notified, bond }));
+}
+
+const EXTENDED: KeyFlags = KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE);
 
 const LOCK_EXTEND: Command = Command {
     name: "lock|extend",
     flags: Flags::FAST,
-    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
+    keys: &[
+        KeySpec::range(2, 0, 1, EXTENDED),
+        KeySpec::stated_behind("ALSO", 6, also_among_options, EXTENDED),
+    ],
     locks: LockUse::EXTENDS.and(LockUse::COMPARES).and(LockUse::IS_FOR_LOCKS),
-    summary: "Makes a lock expire later and returns its fencing number, if the token holds it; otherwise nil.",
+    summary: "Makes a lock, or several, expire later and returns the fencing number, if the token holds all.",
     since: "1.0.0",
-    complexity: "O(1)",
+    complexity: "O(N) where N is the number of keys",
     cost: costs::ARGUMENTS.brief_up_to(6),
-    arguments: &[Argument::KEY, TOKEN, PX, BOUND.optional()],
+    arguments: &[Argument::KEY, TOKEN, PX, BOUND.optional(), ALSO.optional()],
     tips: &["nondeterministic_output"],
     example: &[
         ("LOCK EXTEND mylock token-1 PX 30000", "(nil)"),
@@ -169,63 +191,50 @@ const LOCK_EXTEND: Command = Command {
 
 fn extend(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let (token, lifetime) = token_and_lifetime(request)?;
-    let key = request.at(2);
-    let mut bound = None;
+    let (mut bound, mut also) = (None, 0..0);
     let mut options = Options::new(request, WITHOUT_OPTIONS);
     while let Some(option) = options.next() {
-        if !Bound::read(&mut bound, option, &mut options)? {
+        let is_known = Bound::read(&mut bound, option, &mut options)?
+            || read_also(&mut also, option, &mut options, request)?;
+        if !is_known {
             return Err(Error::SYNTAX);
         }
     }
-    let value = tx.peek::<Text>(key);
-    if value.is_err() && permits::is_set(tx, key) {
-        return permits::extend(tx, key, token, (lifetime, bound.is_some()), reply);
+    if also.is_empty() && permits::are_at(tx, request.at(2)) {
+        return permits::extend(tx, request.at(2), token, (lifetime, bound.is_some()), reply);
     }
-    let is_held = value.map(|value| value == Some(token));
     let expires_at_ms = expiry(tx, lifetime, "lock|extend")?;
     let bond = bound.map(|bound| bound.terms(lifetime)).transpose()?;
-    if !is_held? || !may_be_lock(tx, key) {
-        tx.follow_unmet(key);
+    let keys = with_first(request, also.clone());
+    let lacking = several::lacking(tx, keys.clone(), token)?;
+    if !lacking.is_empty() {
+        lacking.into_iter().for_each(|key| tx.follow_unmet(key));
         return Ok(reply.nil());
     }
-    let fence = fence_or_new(tx, key);
-    tx.set_expiry(key, Some(expires_at_ms));
+    let mut fence = 0;
+    for key in keys {
+        fence = fence_or_new(tx, key).max(fence);
+        tx.set_expiry(key, Some(expires_at_ms));
+    }
     if bond.is_some() {
-        tx.wish(GuardWish { key: key.into(), is_notified: false, bond });
+        wish_for(tx, with_first(request, also), false, bond);
     }
     Ok(reply.integer(fence.cast_signed()))
-}
-
-/// Whether a token holds a lock. A key of another type is held as any other.
-fn holds(tx: &Transaction<'_>, key: &[u8], token: &[u8]) -> bool {
-    tx.peek::<Text>(key).is_ok_and(|value| value == Some(token)) && may_be_lock(tx, key)
-}
-
-/// The number of a lock. One that was taken without a number gets one: it is larger than those of all earlier
-/// holders.
-fn fence_or_new(tx: &mut Transaction<'_>, key: &[u8]) -> u64 {
-    match tx.fence_of(key) {
-        Some(fence) => fence,
-        None => tx.give_fence(key),
-    }
-}
-
-/// Whether a string may be a lock: it was written because it was absent, or expires. Any other one only holds
-/// what the client takes for a token, and would be gone after a time.
-fn may_be_lock(tx: &Transaction<'_>, key: &[u8]) -> bool {
-    tx.is_lock(key) || tx.peek_expiry(key).flatten().is_some() || tx.fence_of(key).is_some()
 }
 
 const LOCK_RELEASE: Command = Command {
     name: "lock|release",
     flags: Flags::FAST,
-    keys: &[KeySpec::range(2, 0, 1, KeyFlags::RM.and(KeyFlags::DELETE))],
+    keys: &[
+        KeySpec::range(2, 0, 1, KeyFlags::RM.and(KeyFlags::DELETE)),
+        KeySpec::stated_behind("ALSO", 4, also_behind_token, KeyFlags::RM.and(KeyFlags::DELETE)),
+    ],
     locks: LockUse::DELETES.and(LockUse::COMPARES).and(LockUse::IS_FOR_LOCKS),
-    summary: "Deletes a lock if the token holds it, which grants it to the next in line.",
+    summary: "Deletes those of the locks that the token holds, which grants them to the next in line. Returns their number.",
     since: "1.0.0",
-    complexity: "O(1)",
-    cost: costs::BRIEF,
-    arguments: &[Argument::KEY, TOKEN],
+    complexity: "O(N) where N is the number of keys",
+    cost: costs::ARGUMENTS.brief_up_to(4),
+    arguments: &[Argument::KEY, TOKEN, ALSO.optional()],
     example: &[
         ("SET mylock token-1 NX PX 30000", "OK"),
         ("LOCK RELEASE mylock token-2", "(integer) 0"),
@@ -237,9 +246,18 @@ const LOCK_RELEASE: Command = Command {
 };
 
 fn release(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let (key, token) = (request.at(2), token(request)?);
-    if tx.peek::<Text>(key).is_err() && permits::is_set(tx, key) {
-        return permits::release(tx, key, token, reply);
+    let (key, token, mut also) = (request.at(2), token(request)?, 0..0);
+    let mut options = Options::new(request, WITHOUT_MORE);
+    while let Some(option) = options.next() {
+        if !read_also(&mut also, option, &mut options, request)? {
+            return Err(Error::SYNTAX);
+        }
+    }
+    if !also.is_empty() {
+        return several::release(tx, with_first(request, also), token, reply);
+    }
+    if permits::are_at(tx, key) {
+        return Ok(reply.bool(permits::release(tx, key, token)?));
     }
     delete_if(tx, key, Condition::Equal(token), reply)
 }

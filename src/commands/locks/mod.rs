@@ -1,11 +1,13 @@
-//! Locks: those who take them ([`holding`], [`permits`]), and those who look at them: at each one
-//! ([`watching`]), at all of a pattern ([`patterns`]), and at who waits for whom ([`graph`]).
+//! Locks: those who take them ([`holding`], [`permits`], [`several`] at once), and those who look at them: at
+//! each one ([`watching`]), at all of a pattern ([`patterns`]), and at who waits for whom ([`graph`]).
 
 mod arguments;
 pub(crate) mod correcting;
 mod graph;
 pub(crate) mod holding;
+mod owning;
 mod patterns;
 mod permits;
+mod several;
 pub(crate) mod showing;
 pub(crate) mod watching;

@@ -173,6 +173,9 @@ pub(super) fn acquire<'r>(
     if acquiring.bound.is_some() || acquiring.is_notified {
         return Err(NOT_GUARDED);
     }
+    if !acquiring.also.is_empty() {
+        return Err(Error::fixed("ERR ALSO is for locks of one holder"));
+    }
     let end_ms = end_ms(tx, acquiring.lifetime, "lock|acquire")?;
     let kind = tx.glance(key).map_or(ABSENT_KIND, |value| value.facts.kind);
     let permits = Permits::at(tx, key);
@@ -198,6 +201,9 @@ pub(super) fn acquire<'r>(
         return Ok(Taken::Nothing(reply));
     }
     write(tx, key, "zadd", |set| _ = set.set_score(token, end_ms as f64))?;
+    if !is_served {
+        tx.passes_line(key);
+    }
     Ok(Taken::Something(reply.integer(tx.number_permit(key).cast_signed())))
 }
 
@@ -251,8 +257,8 @@ pub(super) fn extend(
     Ok(reply.integer(tx.number_permit(key).cast_signed()))
 }
 
-/// Gives a permit back, if the token has one.
-pub(super) fn release(tx: &mut Transaction<'_>, key: &[u8], token: &[u8], reply: Reply<'_>) -> Result {
+/// Gives a permit back, if the token has one. Returns whether it had.
+pub(super) fn release(tx: &mut Transaction<'_>, key: &[u8], token: &[u8]) -> Result<bool> {
     let has_permit = Permits::at(tx, key).is_some_and(|permits| permits.has(token));
     if has_permit {
         write(tx, key, "zrem", |set| {
@@ -261,7 +267,17 @@ pub(super) fn release(tx: &mut Transaction<'_>, key: &[u8], token: &[u8], reply:
             set.remove(WRITER);
         })?;
     }
-    Ok(reply.bool(has_permit))
+    Ok(has_permit)
+}
+
+/// Whether a key has a sorted set. The lens hears of no look at a key that is absent: another one follows.
+pub(super) fn are_at(tx: &Transaction<'_>, key: &[u8]) -> bool {
+    !tx.is_free(key) && is_set(tx, key)
+}
+
+/// Whether a key in a store has permits, and none of them counts any more.
+pub(super) fn are_over(tx: &Transaction<'_>, key: &[u8]) -> bool {
+    tx.is_in_store() && Permits::at(tx, key).is_some_and(|permits| permits.count() == 0)
 }
 
 /// Whether a key has a sorted set, which is no lock of one holder.

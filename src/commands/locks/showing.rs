@@ -51,10 +51,14 @@ impl<'a> Choice<'a> {
 }
 
 pub(super) fn describe_client(who: &Who) -> OwnedFrame {
-    tree::map([
+    tree::map(client_fields(who))
+}
+
+pub(super) fn client_fields(who: &Who) -> [(&'static str, OwnedFrame); 4] {
+    [
         ("id", tree::integer(who.id as i64)),
         ("name", tree::bulk(&who.name)),
         ("address", tree::bulk(who.address.to_string())),
         ("library", tree::bulk(who.client_library())),
-    ])
+    ]
 }

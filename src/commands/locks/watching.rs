@@ -17,7 +17,7 @@ use super::correcting::{correct_in, is_lock};
 use super::graph::LOCKS_GRAPH;
 use super::patterns::LOCKS_PATTERNS;
 use super::permits::Permits;
-use super::showing::{Choice, describe_client};
+use super::showing::{Choice, client_fields, describe_client};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::execution::permission;
@@ -207,8 +207,11 @@ fn describe_waiting(
     waiting: Option<&WaitingClients>,
 ) -> [(&'static str, OwnedFrame); 2] {
     let first = waiting.into_iter().flat_map(|waiting| &waiting.first);
-    let first = first.filter_map(|id| context.instance.clients.get(*id));
-    let clients = tree::array(first.map(|client| describe_client(&Who::of(&client))));
+    let first = first.filter_map(|(id, overtaken)| Some((context.instance.clients.get(*id)?, *overtaken)));
+    let clients = tree::array(first.map(|(client, overtaken)| {
+        let overtaken = ("overtaken", tree::integer(overtaken as i64));
+        tree::map(client_fields(&Who::of(&client)).into_iter().chain([overtaken]))
+    }));
     let count = waiting.map_or(tree::null(), |waiting| tree::count(waiting.count));
     [("waiting", count), ("waiting-clients", clients)]
 }

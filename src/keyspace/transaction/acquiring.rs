@@ -16,6 +16,7 @@ impl Transaction<'_> {
     /// Grants a lock to a token, if the key is absent; returns the fencing number. The expiry, in
     /// milliseconds since 1970, must be in the future. If another client holds it, `otherwise` is what the
     /// lens hears of it.
+    #[inline]
     pub fn acquire(
         &mut self,
         key: &[u8],
@@ -23,6 +24,17 @@ impl Transaction<'_> {
         expires_at_ms: u64,
         otherwise: Option<LockChange>,
     ) -> Option<u64> {
+        if !self.finds_free(key, otherwise) {
+            return None;
+        }
+        let fence = self.next_fence(self.database, key);
+        self.grant(key, token, expires_at_ms, fence);
+        Some(fence)
+    }
+
+    /// Whether a lock is free. If another client holds it, `otherwise` is what the lens hears of it.
+    #[inline]
+    pub fn finds_free(&mut self, key: &[u8], otherwise: Option<LockChange>) -> bool {
         match self.entry(key) {
             None => {}
             Some(entry) if self.has_expired(entry) => self.make_way(key),
@@ -31,41 +43,71 @@ impl Transaction<'_> {
                 if let Some(otherwise) = otherwise.filter(|_| entry.is_lock()) {
                     self.report_lock(key, otherwise);
                 }
-                return None;
+                return false;
             }
         }
-        let fence = self.next_fence(self.database, key);
+        true
+    }
+
+    /// Grants a free lock to a token, with a fencing number that was [drawn](Self::fence_for_all) for it.
+    #[inline]
+    pub fn grant(&mut self, key: &[u8], token: &[u8], expires_at_ms: u64, fence: u64) {
         let entry = Entry::fenced(key, token, fence, Some(expires_at_ms));
         entry.set_stamp(self.keyspace.access.first_now());
         entry.set_lock(!self.is_replay);
         self.insert_entry(key, entry);
         self.follow_taken(key, token);
-        Some(fence)
     }
 
-    /// Whether clients wait in line for a lock that is free, so that the caller must leave it to them. They
-    /// are served when the caller's command has ended. The lock is free if its holder's time has just passed.
+    /// Draws one fencing number for several locks: it is larger than those of all earlier holders of each.
+    /// The caller holds all of them. `None` if there is no key.
+    pub fn fence_for_all(&self, keys: &[&[u8]]) -> Option<u64> {
+        let (first, others) = keys.split_first()?;
+        if self.wanted.records_spans() {
+            others.iter().for_each(|key| self.record_fenced(key));
+        }
+        Some(self.next_fence(self.database, first))
+    }
+
+    /// Whether a client in line takes a lock that is free, so that the caller must leave it to that one. It
+    /// is served when the caller's command has ended. The lock is free if its holder's time has just passed.
     pub fn leaves_to_line(&mut self, key: &[u8]) -> bool {
         if !self.wanted.blocked() || !self.has_line(key) {
             return false;
         }
         self.make_way(key);
-        let is_free = self.entry(key).is_none();
-        if is_free {
+        let is_left = self.entry(key).is_none() && self.has_taker(key);
+        if is_left {
             self.note_ready(self.database, key);
         }
-        is_free
+        is_left
+    }
+
+    /// Notes that a client was granted a lock for which others may stand in line. They lack another one.
+    #[inline]
+    pub fn passes_line(&self, key: &[u8]) {
+        if self.wanted.blocked() {
+            self.note_overtaking(key, None);
+        }
+    }
+
+    /// Whether the key is absent, for a client that waits until it is.
+    pub fn is_free(&self, key: &[u8]) -> bool {
+        self.unseen(key).is_none()
     }
 
     /// Whether clients wait in line for a lock, so that the caller must leave to them what several may hold.
     /// They are served when the caller's command has ended, if they can be.
     pub fn leaves_permit_to_line(&mut self, key: &[u8]) -> bool {
-        let has_line = self.wanted.blocked() && self.has_line(key);
-        if has_line {
-            self.make_way(key);
+        if !self.wanted.blocked() || !self.has_line(key) {
+            return false;
+        }
+        self.make_way(key);
+        let is_left = self.has_taker(key);
+        if is_left {
             self.note_ready(self.database, key);
         }
-        has_line
+        is_left
     }
 
     /// Reports that a client was refused a lock, if the key is one.

@@ -31,6 +31,9 @@ on_both! {
     a_lock_of_set_nx_has_a_number_too
     numbers_outlive_front_ends_and_failures_of_the_store
     paused_holders_lose_nothing
+    several_locks_are_taken_together_or_not_at_all_at_each_front_end
+    who_waits_for_several_locks_keeps_none_from_others
+    several_locks_have_one_holder_each_over_both_front_ends
 }
 
 /// Takes a free lock for a minute, and returns the number.
@@ -522,4 +525,123 @@ fn grow_over(front: &Server, fail: impl FnOnce()) {
         assert!(*ended >= latest_begin, "{fence} is too large");
         latest_begin = latest_begin.max(*began);
     }
+}
+
+fn several_locks_are_taken_together_or_not_at_all_at_each_front_end(kind: Kind) {
+    let Some((_cluster, one, other)) = pair(kind, "lock-also") else { return };
+    let (mut a, mut b) = (one.client(), other.client());
+    let first = acquire(&mut a, "b", "x");
+    let number = b.line("LOCK ACQUIRE c t PX 60000 ALSO 2 d e").integer();
+    assert!(number > first);
+    for key in ["c", "d", "e"] {
+        a.cmd(["LOCK", "FENCE", key, "t"]).is(number);
+    }
+    for line in ["LOCK ACQUIRE a u PX 60000 ALSO 1 d", "LOCK ACQUIRE a u PX 60000 WAIT 20 ALSO 1 b"] {
+        a.line(line).is_nil();
+        b.line(line).is_nil();
+    }
+    a.line("EXISTS a").is(0);
+    a.line("LOCK EXTEND c t PX 90000 ALSO 2 d e").is(number);
+    a.line("LOCK EXTEND c t PX 90000 ALSO 2 b e").is_nil();
+    assert!(b.line("PTTL e").integer() > 60_000);
+    // A client that comes again finds them, and takes what it lacks.
+    a.line("LOCK ACQUIRE c t PX 1000 AGAIN ALSO 2 d e").is(number);
+    b.line("LOCK RELEASE d t").is(1);
+    let second = a.line("LOCK ACQUIRE c t PX 60000 AGAIN ALSO 2 d e").integer();
+    assert!(second > number);
+    b.line("LOCK FENCE d t").is(second);
+    b.line("LOCK FENCE c t").is(number);
+    b.line("LOCK EXTEND c t PX 60000 ALSO 2 d e").is(second);
+    let mut waiting = other.client();
+    other.have_wait(&mut waiting, "LOCK ACQUIRE b t PX 60000 WAIT 60000 AGAIN ALSO 2 c f");
+    a.line("LOCK RELEASE b x").is(1);
+    let third = waiting.reply().integer();
+    assert!(third > second);
+    a.line("LOCK FENCE f t").is(third);
+    a.line("LOCK RELEASE b t ALSO 6 b c d e f nosuch").is(5);
+    // In transactions and scripts, and beside memory.
+    a.line("MULTI").is_ok();
+    a.line("LOCK ACQUIRE a t PX 60000 ALSO 1 b").is_simple("QUEUED");
+    a.line("LOCK RELEASE b t ALSO 1 a").is_simple("QUEUED");
+    let replies = a.line("EXEC").items();
+    assert!(
+        matches!(replies[..], [Reply::Integer(fence), Reply::Integer(2)] if fence > third),
+        "{replies:?}"
+    );
+    let script = "return redis.call('LOCK', 'ACQUIRE', KEYS[1], ARGV[1], 'PX', 60000, 'ALSO', 1, KEYS[2])";
+    let number = b.cmd(["EVAL", script, "2", "a", "b", "s"]).integer();
+    a.line("LOCK FENCE b s").is(number);
+    a.line("LOCK RELEASE a s ALSO 1 b").is(2);
+    // Each is guarded, and all end with the connection.
+    let mut holder = one.client();
+    holder.line("LOCK ACQUIRE a t PX 60000 BOUND GRACE 0 NOTIFY ALSO 1 b").integer();
+    b.line("EXISTS a b").is(2);
+    drop(holder);
+    eventually("both are free", || b.line("EXISTS a b").integer() == 0);
+}
+
+/// A holder of one lock asks for another one, for which a client waits that lacks the first.
+fn who_waits_for_several_locks_keeps_none_from_others(kind: Kind) {
+    let Some((_cluster, one, other)) = pair(kind, "lock-also-waits") else { return };
+    wait_until_heard(&mut one.client(), &other);
+    wait_until_heard(&mut other.client(), &one);
+    for (near, far) in [(&one, &one), (&one, &other), (&other, &one)] {
+        let mut holder = near.client();
+        acquire(&mut holder, "a", "x");
+        let mut group = far.client();
+        far.have_wait(&mut group, "LOCK ACQUIRE a w PX 60000 WAIT 60000 ALSO 1 b");
+        let second = holder.line("LOCK ACQUIRE b x PX 60000 WAIT 60000").integer();
+        let mut third = far.client();
+        far.have_wait(&mut third, "LOCK ACQUIRE b y PX 60000 WAIT 60000");
+        holder.line("LOCK RELEASE b x").is(1);
+        let number = third.reply().integer();
+        assert!(number > second);
+        holder.line("LOCK RELEASE a x").is(1);
+        assert!(group.is_silent_for(Duration::from_millis(20)));
+        third.line("LOCK RELEASE b y").is(1);
+        assert!(group.reply().integer() > number);
+        // One of those that a group has taken expires, and goes to the next in its line.
+        let mut next = near.client();
+        near.have_wait(&mut next, "LOCK ACQUIRE b z PX 60000 WAIT 60000 ALSO 1 c");
+        holder.line("PEXPIRE b 30").is(1);
+        next.reply().integer();
+        holder.line("LOCK RELEASE a z ALSO 2 b c").is(2);
+        group.line("LOCK RELEASE a w ALSO 1 b").is(1);
+    }
+}
+
+/// Clients of both front-ends take random groups of a few locks, and mark what they hold.
+fn several_locks_have_one_holder_each_over_both_front_ends(kind: Kind) {
+    const KEYS: usize = 6;
+    const ROUNDS: usize = 12;
+    let Some((_cluster, one, other)) = pair(kind, "lock-also-load") else { return };
+    let held: [AtomicBool; KEYS] = Default::default();
+    thread::scope(|scope| {
+        for number in 0..8_u64 {
+            let (front, held) = (if number % 2 == 0 { &one } else { &other }, &held);
+            scope.spawn(move || {
+                let (mut random, mut client) = (fastrand::Rng::with_seed(number), front.client());
+                let mut last = 0;
+                for _ in 0..ROUNDS {
+                    let mut keys: Vec<usize> = (0..KEYS).collect();
+                    random.shuffle(&mut keys);
+                    keys.truncate(random.usize(2..=3));
+                    let also: String = keys[1..].iter().map(|key| format!(" k{key}")).collect();
+                    let also = format!("ALSO {}{also}", keys.len() - 1);
+                    let first = keys[0];
+                    let line = format!("LOCK ACQUIRE k{first} t{number} PX 600000 WAIT 0 {also}");
+                    let fence = client.line(&line).integer();
+                    assert!(fence > last);
+                    last = fence;
+                    for key in &keys {
+                        assert!(!held[*key].swap(true, Ordering::SeqCst), "two hold k{key}");
+                    }
+                    keys.iter().for_each(|key| held[*key].store(false, Ordering::SeqCst));
+                    let count = keys.len() as i64;
+                    client.line(&format!("LOCK RELEASE k{first} t{number} {also}")).is(count);
+                }
+            });
+        }
+    });
+    one.client().line("DBSIZE").is(0);
 }

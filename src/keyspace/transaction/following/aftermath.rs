@@ -32,8 +32,8 @@ pub(in crate::keyspace) struct Aftermath {
     pub(in crate::keyspace) ready: Vec<(usize, Box<[u8]>)>,
     /// Changed keys that are locks with guards.
     pub(in crate::keyspace) doubts: Vec<Doubt>,
-    /// What the client of the command wants of a lock that it has got.
-    pub(in crate::keyspace) wish: Option<GuardWish>,
+    /// What the client of the command wants of the locks that it has got.
+    pub(in crate::keyspace) wishes: Vec<GuardWish>,
     /// Clients that look again, since the clock was turned.
     pub(in crate::keyspace) timed: Vec<Arc<Waiter>>,
     /// Clients that were served.
@@ -162,9 +162,9 @@ impl Aftermath {
         self.recorded.get_or_insert_default()
     }
 
-    /// The last effect that is news of a lock.
-    pub(in crate::keyspace) fn last_lock_news(&mut self) -> Option<&mut Effect> {
-        self.effects.iter_mut().rfind(|effect| matches!(effect, Effect::Lock(_)))
+    /// The effects from this one on.
+    pub(in crate::keyspace) fn effects_from(&mut self, from: usize) -> &mut [Effect] {
+        self.effects.get_mut(from..).unwrap_or_default()
     }
 }
 

@@ -68,6 +68,21 @@ pub trait Attempt: Send + Sync {
         None
     }
 
+    /// Whether it takes all of its keys at once, or none.
+    fn takes_all(&self) -> bool {
+        false
+    }
+
+    /// Whether it keeps those of its keys that its token has already.
+    fn keeps_own(&self) -> bool {
+        false
+    }
+
+    /// Whether it can take a key as it is, if it takes all of them.
+    fn can_take(&self, _tx: &Transaction<'_>, _key: &[u8]) -> bool {
+        true
+    }
+
     /// Appends the reply of a client that has waited in vain.
     fn reply_in_vain(&self, _out: &mut Vec<u8>) {}
 
@@ -123,10 +138,14 @@ pub enum Claimed {
 pub struct Waiter {
     ticket: Ticket,
     database: usize,
-    keys: Box<[Box<[u8]>]>,
+    pub(super) keys: Box<[Box<[u8]>]>,
     /// The keys that are held, too, when it is served.
     pub(super) targets: Box<[Box<[u8]>]>,
     pub(super) attempt: Box<dyn Attempt>,
+    /// Of a client that takes several keys at once: the place of a key that it lacks, among its keys.
+    pub(super) lacking: AtomicU64,
+    /// How often one of its keys went to a client that came later.
+    pub(super) overtaken: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -214,6 +233,11 @@ impl Waiter {
     /// The token with which it takes a lock, if it waits for one.
     pub fn token(&self) -> Option<&[u8]> {
         self.attempt.token()
+    }
+
+    /// Whether it keeps the locks that its token has already, and waits for the others only.
+    pub fn keeps_own(&self) -> bool {
+        self.attempt.keeps_own()
     }
 
     /// The name of its command, if it has one.
@@ -338,8 +362,8 @@ impl Waits for Arc<Waiter> {
 pub struct WaitingClients {
     /// How many they are.
     pub count: usize,
-    /// The numbers of the first ones, in the order in which they are served.
-    pub first: Vec<u64>,
+    /// The numbers of the first ones, in their order, and how often each was overtaken.
+    pub first: Vec<(u64, u64)>,
 }
 
 /// A waiter that was served, with its reply.
@@ -458,6 +482,7 @@ impl Transaction<'_> {
         let waiter = self.waiter(keys, targets, ticket, attempt, State::Waiting);
         waiter.keys.iter().for_each(|key| self.register(key, &waiter));
         if waiter.waits_for_absence() {
+            self.begin_to_lack(&waiter);
             waiter.keys.iter().for_each(|key| self.set_alarm(key));
         }
         waiter
@@ -507,7 +532,8 @@ impl Transaction<'_> {
         let ticket = ticket.unwrap_or_else(|| tickets.fetch_add(1, Ordering::Relaxed));
         let (database, state) = (self.database(), Mutex::new(state));
         let (keys, targets) = (keys.map(Box::from).collect(), targets.map(Box::from).collect());
-        Arc::new(Waiter { ticket, database, keys, targets, attempt, state })
+        let (lacking, overtaken) = Default::default();
+        Arc::new(Waiter { ticket, database, keys, targets, attempt, lacking, overtaken, state })
     }
 
     /// Puts a waiter into the queue of a key.
@@ -566,13 +592,29 @@ impl Transaction<'_> {
         self.unseen(key).map_or(ABSENT_KIND, Entry::kind)
     }
 
-    /// Whether clients wait in line for a lock.
+    /// Whether clients stand in line for a lock.
     pub(in crate::keyspace) fn has_line(&self, key: &[u8]) -> bool {
-        self.line(key).filter(|line| line.for_absence() > 0).and_then(first_for_lock).is_some()
+        self.line(key).is_some_and(|line| line.for_absence() > 0)
+    }
+
+    /// Whether a client that stands in line for a lock takes it before those who come now.
+    pub(in crate::keyspace) fn has_taker(&mut self, key: &[u8]) -> bool {
+        let (kind, mut behind) = (self.kind_of(key), None);
+        while let Some(line) = self.line(key) {
+            let is_next = |waiter: &&Arc<Waiter>| {
+                waiter.waits_for_absence() && waiter.is_helped_by(key, kind) && waiter.is_waiting()
+            };
+            let Some(waiter) = line.behind(behind).find(is_next).cloned() else { break };
+            if self.finds_all(&waiter, false) != Some(false) {
+                return true;
+            }
+            behind = Some(waiter.ticket);
+        }
+        false
     }
 
     /// The clients that wait for a key, if there are any.
-    fn line(&self, key: &[u8]) -> Option<&Line<Arc<Waiter>>> {
+    pub(super) fn line(&self, key: &[u8]) -> Option<&Line<Arc<Waiter>>> {
         let (spot, shard) = self.shard(key);
         shard.side_tables()?.blocked.line(spot.hash, self.database(), key)
     }
@@ -593,21 +635,24 @@ impl Transaction<'_> {
     pub fn waiting_for(&self, key: &[u8]) -> WaitingClients {
         const FIRST: usize = 8;
         let Some(line) = self.line(key) else { return WaitingClients::default() };
-        let first = line.all().take(FIRST).map(|(_, waiter)| waiter.attempt.client()).collect();
+        let shown = |(_, waiter): (Ticket, &Arc<Waiter>)| (waiter.attempt.client(), waiter.overtaken());
+        let first = line.all().take(FIRST).map(shown).collect();
         WaitingClients { count: line.len(), first }
     }
 
     /// Serves the clients that wait for a key. As in Redis, a client looks at all of its keys that have
     /// changed, in its own order.
     fn serve_key(&mut self, key: &[u8], changed: &HashSet<(usize, &[u8])>) {
-        let (database, mut behind) = (self.database(), None);
+        let (database, mut behind, mut is_patient) = (self.database(), None, true);
         // Whether a client goes on waiting for the lock. Those behind it do not overtake it.
         let mut is_lock_awaited = false;
         loop {
             let kind = self.kind_of(key);
             let Some(line) = self.line(key) else { break };
-            let Some(waiter) = line.next(behind).cloned() else { break };
-            let is_for_lock = waiter.waits_for_absence();
+            let is_next = |waiter: &&Arc<Waiter>| waiter.is_helped_by(key, kind);
+            let Some(waiter) = line.behind(behind).find(is_next).cloned() else { break };
+            // One that takes several at once reserves none.
+            let is_for_lock = waiter.waits_for_absence() && !waiter.is_group();
             let is_in_vain = !waiter.is_for(kind) || is_for_lock && is_lock_awaited;
             if line.for_absence() > 0 && kind != ABSENT_KIND {
                 self.set_alarm(key);
@@ -626,7 +671,13 @@ impl Transaction<'_> {
                 is_lock_awaited |= is_for_lock;
                 continue;
             }
-            let holds_all = self.hold_for(&waiter);
+            let holds_all = match self.finds_all(&waiter, is_patient) {
+                Some(true) => self.hold_for(&waiter),
+                Some(false) => continue,
+                None => false,
+            };
+            // It waits for no more than one shard at a time while it holds others.
+            is_patient &= holds_all;
             if !waiter.claim() {
                 continue;
             }
@@ -641,7 +692,7 @@ impl Transaction<'_> {
             let keys: Vec<&[u8]> =
                 keys.filter(|own| *own == key || changed.contains(&(database, *own))).collect();
             // What is missing in the replies of the command that serves it is not its own.
-            let (mut reply, before) = (Vec::new(), self.take_missed());
+            let (mut reply, before, news_before) = (Vec::new(), self.take_missed(), self.count_effects());
             let attempted = waiter.attempt.attempt(self, &keys, &mut reply);
             let missed = self.take_missed();
             if !before.is_empty() {
@@ -649,8 +700,16 @@ impl Transaction<'_> {
             }
             match attempted {
                 Attempted::Served => {
-                    self.attribute_lock(key, &waiter);
-                    self.unblock(key, &waiter);
+                    if waiter.waits_for_absence() {
+                        self.attribute_locks(news_before, &waiter);
+                        // It has got all of its keys, and holds them.
+                        for own in &waiter.keys {
+                            self.note_overtaking(own, Some(waiter.ticket));
+                            self.unblock(own, &waiter);
+                        }
+                    } else {
+                        self.unblock(key, &waiter);
+                    }
                     self.leave(|aftermath| aftermath.served.push(Served { waiter, reply, missed }));
                 }
                 // The others find nothing either.
@@ -663,17 +722,16 @@ impl Transaction<'_> {
         }
     }
 
-    /// Has the news of a lock that a waiter was granted name it, if there are any.
-    fn attribute_lock(&mut self, key: &[u8], waiter: &Waiter) {
-        if !waiter.waits_for_absence() {
-            return;
-        }
-        if let Some(Effect::Lock(news)) =
-            self.left.get_mut().if_any().and_then(|aftermath| aftermath.last_lock_news())
-            && news.change.is_taken()
-            && *news.key == *key
-        {
-            news.served = Some((waiter.attempt.client(), waiter.attempt.command()));
+    /// Has the news of locks from this effect on name the waiter that was granted them.
+    fn attribute_locks(&mut self, from: usize, waiter: &Waiter) {
+        let served = Some((waiter.attempt.client(), waiter.attempt.command()));
+        let effects = self.left.get_mut().if_any().map(|aftermath| aftermath.effects_from(from));
+        for effect in effects.unwrap_or_default() {
+            if let Effect::Lock(news) = effect
+                && news.change.is_taken()
+            {
+                news.served = served;
+            }
         }
     }
 
@@ -695,9 +753,11 @@ impl Transaction<'_> {
     }
 }
 
-/// The first client that waits for a lock.
+/// The first client that waits for a lock, and for no other one.
 fn first_for_lock(line: &Line<Arc<Waiter>>) -> Option<&Arc<Waiter>> {
-    line.all().map(|(_, waiter)| waiter).find(|waiter| waiter.waits_for_absence() && waiter.is_waiting())
+    let is_first =
+        |waiter: &&Arc<Waiter>| waiter.waits_for_absence() && !waiter.is_group() && waiter.is_waiting();
+    line.all().map(|(_, waiter)| waiter).find(is_first)
 }
 
 impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {

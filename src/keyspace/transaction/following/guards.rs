@@ -225,19 +225,20 @@ impl Guards {
 
 impl Transaction<'_> {
     /// Notes what a client wants besides of a lock that it has got. A handler does not know its client: the
-    /// caller of the handler [grants](Self::grant_wish) it.
+    /// caller of the handler [grants](Self::grant_wishes) it.
     #[cold]
     pub fn wish(&self, wish: GuardWish) {
         if !self.is_replay() {
-            self.leave(|aftermath| aftermath.wish = Some(wish));
+            self.leave(|aftermath| aftermath.wishes.push(wish));
         }
     }
 
-    /// Grants what the command of a client has wished, if it has.
-    pub fn grant_wish<'l>(&mut self, client: u64, lifeline: impl FnOnce() -> &'l Arc<Lifeline>) {
-        if let Some(wish) = self.left.get_mut().if_any().and_then(|aftermath| aftermath.wish.take()) {
+    /// Grants what the command of a client has wished.
+    pub fn grant_wishes<'l>(&mut self, client: u64, lifeline: impl Fn() -> &'l Arc<Lifeline>) {
+        let wishes = self.left.get_mut().if_any().map(|aftermath| take(&mut aftermath.wishes));
+        for wish in wishes.unwrap_or_default() {
             match self.is_in_store() {
-                false => self.guard_lock(&wish, client, lifeline),
+                false => self.guard_lock(&wish, client, &lifeline),
                 // It is granted when the store has done what the request has.
                 true => self.record_wish(wish),
             }

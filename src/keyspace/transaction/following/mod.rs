@@ -6,6 +6,7 @@
 //! - [`watching`]: marks for clients that watch keys.
 //! - [`surveys`]: marks for requests that read many keys one after the other.
 //! - [`blocked`]: clients that wait until a key has something for them; [`targets`]: what they need besides;
+//!   [`groups`]: those that take several locks at once;
 //!   [`alarms`]: when the locks expire for which they wait.
 //! - [`guards`]: locks whose holders want to know when they lose them; [`bonds`]: locks that end with the
 //!   connection of their holder; [`lifelines`]: these connections; [`renewals`]: what they need in time.
@@ -23,6 +24,7 @@ pub(in crate::keyspace) mod alarms;
 pub(in crate::keyspace) mod blocked;
 pub(in crate::keyspace) mod bonds;
 pub(in crate::keyspace) mod changes;
+pub(in crate::keyspace) mod groups;
 pub(in crate::keyspace) mod guards;
 pub(in crate::keyspace) mod interest;
 pub(in crate::keyspace) mod journal;

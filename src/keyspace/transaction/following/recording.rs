@@ -91,6 +91,13 @@ impl Transaction<'_> {
         taken
     }
 
+    /// Records that a key gets the number that is taken for another one.
+    #[cold]
+    pub(in crate::keyspace) fn record_fenced(&self, key: &[u8]) {
+        let database = self.database();
+        self.leave(|aftermath| note(&mut aftermath.recorded().fenced, database, key));
+    }
+
     /// Records that a lock had this number where it came from.
     #[cold]
     pub(in crate::keyspace) fn record_former_fence(&self, number: u64) {
