@@ -64,7 +64,7 @@ const USE: Use = Use {
     has_one_token: false,
     is_wrapped: true,
     binds: true,
-    lease_ms_min: 100,
+    lease_ms_min: 600,
     seed: 0,
 };
 
@@ -200,6 +200,36 @@ fn fill(client: &mut Client, random: &mut Rng, _: &Disturbed) {
         let value = "x".repeat(random.usize(100..20_000));
         client.cmd(["SET", &format!("fill:{}", random.u32(..1000)), &value]).ignored();
     }
+}
+
+/// So is what is flushed, moved, renamed, or whose time passes at once.
+#[test]
+fn so_they_do_whatever_is_done_to_the_data() {
+    let server = Server::start_with(&["--io-threads", "4", "--enable-clock-command", "yes"]);
+    let how = Use { operations: in_memory(6_000), ..USE };
+    record_and_check(&[server], how, Promises { is_kept: false, ..IN_MEMORY }, Some(take_away));
+}
+
+/// Takes locks from their holders, in another way each time.
+fn take_away(client: &mut Client, random: &mut Rng, _: &Disturbed) {
+    let lock = format!("lock:{}", random.usize(..USE.keys));
+    let line = match random.u32(..6) {
+        0 => "FLUSHDB".to_owned(),
+        1 => "FLUSHALL".to_owned(),
+        2 => format!("RENAME {lock} gone"),
+        3 => format!("MOVE {lock} 1"),
+        4 => format!("CLOCK ADVANCE {}", random.u64(1..=2 * USE.lifetime_ms_max)),
+        _ => {
+            // None comes back: the number of a lock that does is smaller than those of later ones.
+            for line in ["MULTI", "SWAPDB 0 1", "FLUSHDB"] {
+                client.line(line).ignored();
+            }
+            "EXEC".to_owned()
+        }
+    };
+    client.line(&line).ignored();
+    client.line("DEL gone").ignored();
+    thread::sleep(Duration::from_millis(random.u64(..10)));
 }
 
 /// Clients use their names as tokens.

@@ -27,9 +27,9 @@ const REFUSED: Duration = Duration::from_millis(5);
 /// How the errors of requests begin that have not been done.
 const NOT_DONE: [&str; 3] = ["OOM ", "STOREDOWN ", "TRYAGAIN "];
 /// Of so many requests of holders of bound locks, one comes when the lease has passed.
-const BOUND_PER_LONG_HOLDER: u32 = 60;
+const BOUND_PER_LONG_HOLDER: u32 = 200;
 /// The longest lease that holders wait for to pass.
-const BRIEF_LEASE_MS: u64 = 100;
+const BRIEF_LEASE_MS: u64 = 1_000;
 /// A wait that ends only with a grant: longer than any history.
 pub(super) const LONG_MS: u64 = 60_000;
 
@@ -277,7 +277,7 @@ impl<'s> User<'s> {
             told.is_bound = true;
             self.bound.push(Bound { key, token, asked: told.sent });
             match self.random.u32(..4) {
-                0 if self.how.lease_ms_min <= BRIEF_LEASE_MS => String::new(),
+                0 if self.how.lease_ms_min <= BRIEF_LEASE_MS && self.random.u32(..4) == 0 => String::new(),
                 1 => format!(" GRACE {}", self.random.u64(..self.how.lifetime_ms_max)),
                 _ => " GRACE 0".to_owned(),
             }
