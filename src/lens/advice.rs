@@ -83,9 +83,9 @@ const KEEP: &str = "keep the token with which the lock was taken, and release by
      the next attempt to take the lock";
 const UNIQUE: &str = "a new random token (a UUID) for each attempt to take the lock";
 const APART: &str = "keys of their own for the lock and for the data, such as lock:user:9 beside user:9";
-const ONE_ORDER: &str = "one order in which all clients take these locks, such as by their names; or one \
-     lock for both. And a WAIT that ends, after which the client releases what it has. LOCK BREAK frees a \
-     lock now";
+const ONE_ORDER: &str = "all locks at once, by LOCK ACQUIRE … ALSO; or one order in which all clients take \
+     them, such as by their names. And a WAIT that ends, after which the client releases what it has. LOCK \
+     BREAK frees a lock now";
 const AGAIN: &str = "LOCK ACQUIRE key token PX milliseconds WAIT milliseconds AGAIN, by which a client finds \
      its own lock, as after a lost reply; and a new token for each lock";
 const END_RENEWALS: &str = "an end to the renewals: LOCK ACQUIRE … BOUND MAX milliseconds, or a limit in \

@@ -623,7 +623,8 @@ impl Segment {
         self.hashes.swap_remove(at);
         self.worths.swap_remove(at);
         self.owners.swap_remove(at);
-        self.locks.swap_remove(at).let_go();
+        self.locks[at].let_go();
+        self.locks.swap_remove(at);
     }
 
     /// The index of the lock to forget for another one: the next in turn of those that are worth the least.

@@ -45,8 +45,8 @@ pub struct Tenure {
     pub(super) has_left: bool,
     /// Whether the client has disconnected, at whatever time.
     pub(super) client_is_gone: bool,
-    /// For how long it was taken, in milliseconds, if it has an expiry since then.
-    lease_ms: Option<u64>,
+    /// For how long it was taken, in milliseconds; 0 if it had no expiry.
+    lease_ms: u64,
     told: u32,
 }
 
@@ -174,7 +174,7 @@ impl Tenure {
             was_grouped: cause.is_grouped,
             has_left: false,
             client_is_gone: false,
-            lease_ms: expires_at_ms.map(|at_ms| at_ms.saturating_sub(news.at_ms)),
+            lease_ms: expires_at_ms.map_or(0, |at_ms| at_ms.saturating_sub(news.at_ms)),
             told: 0,
         }
     }
@@ -222,7 +222,7 @@ impl Tenure {
         const HOLDERS_MIN: usize = 3;
         let (held_ms, mut brief) = (at_ms.saturating_sub(self.since_ms), 0);
         let lease_ms = self.expires_at_ms.map_or(u64::MAX, |end_ms| end_ms.saturating_sub(at_ms));
-        let lease_ms = self.lease_ms.unwrap_or_default().max(lease_ms);
+        let lease_ms = self.lease_ms.max(lease_ms);
         self.renewals.times >= LEASES_MIN
             && held_ms >= lease_ms.saturating_mul(LEASES_MIN)
             && past.take(HOLDERS_MIN).all(|tenure| {

@@ -419,6 +419,45 @@ fn permits_for_which_clients_wait_are_shown_by_their_tokens() {
 }
 
 #[test]
+fn a_client_that_waits_for_several_locks_waits_for_each_of_their_holders() {
+    let (mut observer, [mut a, mut b, mut c], _server) = locksmiths(["a", "b", "c"]);
+    take(&mut a, "one");
+    take(&mut b, "two");
+    take(&mut c, "three");
+    let also = |client: &Client, keys: &str| {
+        let (first, others) = keys.split_once(' ').expect("two keys at least");
+        let (token, count) = (token(client, first), others.split(' ').count());
+        format!("LOCK ACQUIRE {first} {token} PX 60000 WAIT 0 ALSO {count} {others}")
+    };
+    let line = also(&a, "three two free");
+    wait(&mut observer, &mut a, &line);
+    let waited_for: Vec<String> = locks(&mut observer)
+        .into_iter()
+        .filter(|(.., waiting)| *waiting == ["a"])
+        .map(|(key, ..)| key)
+        .collect();
+    assert_eq!(waited_for.len(), 3, "{waited_for:?}");
+    assert_eq!(cycles(&mut observer), [[""; 0]; 0]);
+    wait_for(&mut observer, &mut b, "one");
+    will_be_found(&mut observer, &[("deadlock", &["b", "a"])]);
+    // Locks that are taken together have no order, and do not show that tasks share the connection.
+    let (mut observer, [mut a, mut b], _server) = locksmiths(["a", "b"]);
+    for (client, keys) in [(&mut a, "mail report job:1 job:2"), (&mut b, "report mail job:2 job:1")] {
+        let line = also(client, keys);
+        client.line(&line).integer();
+        client.line("DEL mail report job:1 job:2").is(4);
+    }
+    assert_eq!(findings(&mut observer), []);
+    for (client, first, second) in [(&mut a, "mail", "report"), (&mut b, "report", "mail")] {
+        take(client, first);
+        take_soon(client, second);
+        release(client, second);
+        release(client, first);
+    }
+    is_found(&mut observer, &[("lock-order-inversion", &["b", "a"])]);
+}
+
+#[test]
 fn two_orders_of_two_locks_are_found_before_clients_meet() {
     let (mut observer, [mut a, mut b, mut c], _server) = locksmiths(["a", "b", "c"]);
     let both = |client: &mut Client, first: &str, second: &str| {
