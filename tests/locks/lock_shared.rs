@@ -164,7 +164,9 @@ fn an_upgrade_is_refused_at_once() {
     let server = Server::start();
     let mut client = server.client();
     take(&mut client, "a", "PX 60000 SHARED");
-    for options in ["", " WAIT 0", " AGAIN", " AGAIN WAIT 0", " BOUND NOTIFY"] {
+    for options in
+        ["", " WAIT 0", " AGAIN", " AGAIN WAIT 0", " BOUND NOTIFY", " ALSO 1 m", " WAIT 0 ALSO 1 m"]
+    {
         client.line(&format!("LOCK ACQUIRE l a PX 60000{options}")).is_error(
             "ERR The token has a permit of this lock: release it before you take the lock for one holder",
         );
