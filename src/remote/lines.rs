@@ -702,6 +702,45 @@ mod tests {
     }
 
     #[test]
+    fn one_that_takes_several_locks_at_once_is_passed_by_while_it_lacks_one_and_called_for_the_last() {
+        let (now, turns) = (Instant::now(), &mut Turns::default());
+        let mut lines = Lines::default();
+        let [a, b] = [b"a", b"b"].map(|name| Key::new(0, name));
+        let [group, single] = [&[a.clone(), b.clone()][..], std::slice::from_ref(&b)]
+            .map(|keys| lines.stand(keys.into(), ABSENT_KIND, true, None).ticket);
+        let (absent, held) = (Became::of(&Row::default()), row(1, LIST));
+        lines.saw(&a, (held, None), None, false, IDLE);
+        lines.saw(&b, (held, None), None, false, IDLE);
+        lines.saw(&b, (absent, None), None, true, IDLE);
+        assert!(!looks(&mut lines, group, IDLE) && looks(&mut lines, single, IDLE));
+        assert!(lines.may_take(single, &b, turns, IDLE, now));
+        lines.saw(&b, (held, None), None, true, IDLE);
+        lines.saw(&a, (absent, None), None, true, IDLE);
+        assert!(!looks(&mut lines, group, IDLE), "it lacks the other one now");
+        lines.saw(&b, (absent, None), None, true, IDLE);
+        assert!(looks(&mut lines, group, IDLE));
+        // Where nothing is known, it looks, and the next one is called when it has found nothing.
+        lines.asks(single);
+        lines.has_looked(single, true, turns, IDLE, now);
+        lines.changed(&a, IDLE);
+        assert!(!lines.may_take(single, &b, turns, IDLE, now));
+        lines.asks(group);
+        lines.saw(&a, (held, None), None, false, IDLE);
+        lines.has_looked(group, true, turns, IDLE, now);
+        assert!(looks(&mut lines, single, IDLE));
+        // Of two that are held, it waits for the last to end.
+        let [soon, later] = [20, 50].map(|ms| now + Duration::from_millis(ms));
+        lines.saw(&a, (row(2, LIST), Some(soon)), None, true, IDLE);
+        lines.saw(&b, (row(2, LIST), Some(later)), None, true, IDLE);
+        assert_eq!(lines.next_step(group, IDLE, now), Step::Wait(Some(later)));
+        assert_eq!(lines.next_step(group, IDLE, later), Step::Look);
+        for ticket in [group, single] {
+            lines.leave(ticket, turns, IDLE);
+        }
+        assert!(lines.is_empty() && lines.keys.is_empty());
+    }
+
+    #[test]
     fn what_a_client_leaves_to_another_front_end_goes_to_the_next_one_if_it_gives_up() {
         let (now, turns) = (Instant::now(), &mut Turns::default());
         let (mut lines, tickets) = lines(&[&["k"], &["k"]]);

@@ -11,7 +11,7 @@
 //!
 //! [`collections`] does the same with lists, sorted sets and hashes, which only porcupine checks, and
 //! [`transactions`] with WATCH, MULTI and EXEC over several keys. [`locks`] does it with the commands of
-//! LOCK, and [`permits`] with those that several clients hold.
+//! LOCK, [`permits`] with those that several clients hold, and [`several`] with several locks at once.
 //!
 //! `KEYFAST_HISTORY_OPERATIONS=300000` makes the histories longer; 100,000 is what they are without it.
 
@@ -23,6 +23,7 @@ pub(crate) mod permits;
 mod recorder;
 mod register;
 mod second_opinion;
+pub(crate) mod several;
 pub(crate) mod transactions;
 
 use std::mem::discriminant;

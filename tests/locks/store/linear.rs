@@ -11,6 +11,7 @@ use crate::linear::collections::check_collections_over;
 use crate::linear::locks::check_locks_over;
 use crate::linear::permits::check_permits_over;
 use crate::linear::record_and_check_over;
+use crate::linear::several::check_several_over;
 use crate::linear::transactions::check_transactions_over;
 use support::server::{Server, SetOnDrop};
 use support::store::postgres::Postgres;
@@ -38,6 +39,7 @@ on_both! {
     so_it_is_with_collections_for_which_some_wait
     so_it_is_with_locks_for_which_some_stand_in_line
     so_it_is_with_permits
+    so_it_is_with_several_locks_at_once
 }
 
 fn so_it_is_with_transactions_over_hot_keys(kind: Kind) {
@@ -53,6 +55,11 @@ fn so_it_is_with_collections_for_which_some_wait(kind: Kind) {
 fn so_it_is_with_locks_for_which_some_stand_in_line(kind: Kind) {
     let Some((_cluster, one, other)) = pair(kind, "linear-locks") else { return };
     check_locks_over(&[one, other], kind == Kind::Etcd);
+}
+
+fn so_it_is_with_several_locks_at_once(kind: Kind) {
+    let Some((_cluster, one, other)) = pair(kind, "linear-several") else { return };
+    check_several_over(&[one, other], 200);
 }
 
 fn so_it_is_with_permits(kind: Kind) {
