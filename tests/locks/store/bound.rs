@@ -57,12 +57,23 @@ fn a_bound_lock_is_held_while_its_connection_lives_and_freed_at_once_when_it_end
     }
     holder.line("LOCK FENCE l a").is(number);
     assert!(is_bound(&one) && !is_bound(&other));
+    let mut listeners = [&one, &other].map(|front| {
+        front.client().line("CONFIG SET notify-keyspace-events KEx").is_ok();
+        let mut listener = front.client();
+        listener.line("SUBSCRIBE __keyevent@0__:expired").ignored();
+        listener
+    });
+    wait_until_heard(&mut listeners[1], &one);
     // A lease that outlasts the test.
     holder.line("LOCK EXTEND l a PX 600000 BOUND GRACE 0").is(number);
     other.have_wait(&mut next, "LOCK ACQUIRE l b PX 600000 WAIT 60000");
     drop(holder);
     assert!(next.reply().integer() > number);
-    observer.line("PTTL l").integer();
+    for mut listener in listeners {
+        listener
+            .reply()
+            .is(Reply::Array(["message", "__keyevent@0__:expired", "l"].map(Reply::from).to_vec()));
+    }
 }
 
 fn grace_or_the_rest_of_the_lease_is_left(kind: Kind) {
