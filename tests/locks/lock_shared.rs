@@ -382,6 +382,37 @@ fn a_sorted_set_in_another_form_is_refused_and_never_written() {
 }
 
 #[test]
+fn permits_move_to_another_server_with_what_is_left_of_them() {
+    let server = Server::start_with(CLOCK);
+    let mut client = server.client();
+    client.line("CLOCK FREEZE").is_ok();
+    take(&mut client, "a", "PX 60000 LIMIT 2");
+    take(&mut client, "b", "PX 50000 LIMIT 2");
+    let Reply::Bulk(payload) = client.line("DUMP l").reply() else { panic!("a payload") };
+    let mut restore = |key: &str, left_ms: i64| {
+        client.cmd([b"RESTORE", key.as_bytes(), left_ms.to_string().as_bytes(), &payload]).is_ok();
+    };
+    // The way took some time, or the clocks differ.
+    restore("sooner", 59_990);
+    restore("later", 60_090);
+    restore("other", 60_101);
+    for key in ["sooner", "later"] {
+        client.line(&format!("LOCK ACQUIRE {key} c PX 1000 LIMIT 2")).is_nil();
+        client.line(&format!("LOCK RELEASE {key} b")).is(1);
+        client.line(&format!("LOCK ACQUIRE {key} c PX 1000 LIMIT 2")).integer();
+        client.line(&format!("PTTL {key}")).is(60_000);
+    }
+    client.line("LOCK ACQUIRE other c PX 1000 LIMIT 2").is_error(NO_PERMITS);
+    // None that is left counts, and the key is still there.
+    client.line("LOCK ACQUIRE short a PX 100 SHARED").integer();
+    client.line("PEXPIRE short 150").is(1);
+    client.line("CLOCK ADVANCE 120").is_ok();
+    client.line("LOCK RELEASE short a").is(0);
+    client.line("LOCK ACQUIRE short b PX 100 LIMIT 1").integer();
+    client.line("ZRANGE short 0 -1").is(Reply::Array(vec!["b".into()]));
+}
+
+#[test]
 fn break_frees_all_permits() {
     let server = Server::start();
     let (mut client, mut writer) = (server.client(), server.client());

@@ -7,7 +7,7 @@
 //! and is removed when a permit is written.
 //!
 //! Other libraries keep other times in sorted sets: when a permit was taken, or when a job is due. There the
-//! key's expiry is not the largest score, and these commands never write such a set.
+//! key does not expire at the largest score, and these commands never write such a set.
 //!
 //! In a store, a client that waits for the whole lock leaves a mark there with an end, which all front-ends
 //! respect: their lines know nothing of each other.
@@ -38,6 +38,10 @@ const AWAITED_MS: u64 = 1000;
 /// A request removes so many permits at most whose ends have passed.
 const CLEARED_MAX: usize = 256;
 
+/// How far the expiry of the key may be from the last end, in milliseconds: what is left of it is a span where
+/// a key moves to another server (MIGRATE, RESTORE).
+const APART_MS_MAX: u64 = 100;
+
 /// The latest end: a score is exact up to here.
 const END_MS_MAX: u64 = 1 << 53;
 
@@ -56,11 +60,11 @@ pub(super) struct Permits<'a> {
 }
 
 impl<'a> Permits<'a> {
-    /// The permits at a key, if it has any. Then at least one of them counts, for the key has not expired.
+    /// The permits at a key, if it has any, though it may be that none of them counts any more.
     pub(super) fn at(tx: &'a Transaction<'_>, key: &[u8]) -> Option<Permits<'a>> {
         let set = tx.glance_at::<SortedSet>(key)?;
         let expires_at_ms = tx.peek_expiry(key)??;
-        let is_end = latest_ms(set) == Some(expires_at_ms);
+        let is_end = latest_ms(set)?.abs_diff(expires_at_ms) <= APART_MS_MAX;
         is_end.then(|| Permits { set, now_ms: tx.now_ms(), expires_at_ms })
     }
 

@@ -183,7 +183,8 @@ fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
 /// them.
 fn describe_permits(context: &mut Context<'_, '_>, key: &[u8], now_ms: u64) -> Option<OwnedFrame> {
     const SHOWN_MAX: usize = 100;
-    let permits = Permits::at(context.tx, key).filter(|permits| !permits.has_writer())?;
+    let permits =
+        Permits::at(context.tx, key).filter(|permits| !permits.has_writer() && permits.count() > 0)?;
     let times = |end_ms: u64| {
         let times = [("expires-at", end_ms), ("expires-in-ms", end_ms.saturating_sub(now_ms))];
         times.map(|(name, value)| (name, tree::integer(value as i64)))
