@@ -38,8 +38,8 @@ const AWAITED_MS: u64 = 1000;
 /// A request removes so many permits at most whose ends have passed.
 const CLEARED_MAX: usize = 256;
 
-/// How far the expiry of the key may be from the last end, in milliseconds: what is left of it is a span where
-/// a key moves to another server (MIGRATE, RESTORE).
+/// How far the expiry of the key may be from the last end, in milliseconds: what is left of a key is a span
+/// where it moves to another server (MIGRATE, RESTORE).
 const APART_MS_MAX: u64 = 100;
 
 /// The latest end: a score is exact up to here.
