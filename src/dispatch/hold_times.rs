@@ -131,10 +131,12 @@ LMPOP 1 list LEFT COUNT {all}
 LMPOP 1 list RIGHT COUNT {most}
 LOCK|ACQUIRE text a PX 1000
 LOCK|ACQUIRE d {text} PX 1000
+LOCK|ACQUIRE d a PX 1000 ALSO 1 text
 LOCK|BREAK text
 LOCK|EXTEND text {text} PX 1000
 LOCK|FENCE text {text}
 LOCK|RELEASE text {text}
+LOCK|RELEASE d a ALSO 1 text
 LOCKS|GET text
 LPOP list {all}
 LPOP list {most}

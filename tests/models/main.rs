@@ -46,9 +46,9 @@
 //!   others wait overtake a writer; those behind one that has left the line wait in vain, unless that serves
 //!   them; and a reader that waits for the whole lock waits for itself, so that is refused.
 //! - **Several locks at once: LOCK ACQUIRE … ALSO** (`several`; 3 clients, one of which holds one lock and
-//!   asks for another). A client that asks for all at once is in no deadlock, since it keeps no free lock from
-//!   others while it waits; for that it may be overtaken. If the first in a line let no other pass, there
-//!   would be a deadlock out of a free lock.
+//!   asks for another). A client that asks for all at once is in no deadlock, since it keeps no free lock
+//!   from others while it waits; for that it may be overtaken. If the first in a line let no other pass,
+//!   there would be a deadlock out of a free lock.
 //! - **A lock that moves to another server** (`moving`; 2 servers, up to 3 grants and 2 moves). Its numbers
 //!   go back if each server counts from the clock of its start, and at times if it keeps to the clock. If the
 //!   lock brings its number along, they only grow, whatever the clocks show.

@@ -43,7 +43,8 @@ pub(super) fn acquire<'k>(
     let is_taken = |key: &&&[u8]| !permits::are_over(tx, key) && !tx.finds_free(key, grab.otherwise);
     let taken = wanted.iter().filter(is_taken).count();
     if taken > 0 {
-        wanted.iter().try_for_each(|key| permits::refuse_upgrade(tx, key, token))?;
+        let mut held_by_others = wanted.iter().filter(|key| !tx.is_free(key));
+        held_by_others.try_for_each(|key| permits::refuse_upgrade(tx, key, token))?;
     }
     if taken > 0 || grab.is_newcomer && wanted.iter().any(|key| tx.leaves_to_line(key)) {
         return Ok(None);

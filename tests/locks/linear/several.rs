@@ -1,5 +1,5 @@
-//! The same of several locks at once (LOCK ACQUIRE … ALSO): each has one holder at a time, a request takes all
-//! or none, numbers grow for each lock, and all clients come to their end.
+//! The same of several locks at once (LOCK ACQUIRE … ALSO): each has one holder at a time, a request takes
+//! all or none, numbers grow for each lock, and all clients come to their end.
 //!
 //! Each client knows for sure when it has held each lock: from the reply that granted it, until it sent the
 //! release of that one or its time could be over. Numbers say who was granted it first. [`check`] looks for
