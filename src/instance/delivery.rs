@@ -368,7 +368,10 @@ impl Instance {
         }
         let hash = |key: &[u8]| self.keyspace.hash(key);
         let wait = Wait::new(Who::of(client), waiter, self.clock.now_ms(), hash)?;
-        self.lens.begin_wait(wait, |key| !self.ignores_lock(key));
+        let is_held = |database: usize, key: &[u8], token| {
+            self.keyspace.begin(database, key).is_ok_and(|tx| tx.is_lock_of(key, token))
+        };
+        self.lens.begin_wait(wait, |key| !self.ignores_lock(key), is_held);
         Some(client.id)
     }
 

@@ -66,7 +66,13 @@ impl Asker<'_> {
 
 impl Lens {
     /// Notes that a client waits for locks. Findings that come of it are noted if all their keys are meant.
-    pub(crate) fn begin_wait(&self, wait: Wait, is_meant: impl Fn(&[u8]) -> bool) {
+    /// `is_held` returns whether a lock has a token still: of a busy server the lens may have missed news.
+    pub(crate) fn begin_wait(
+        &self,
+        wait: Wait,
+        is_meant: impl Fn(&[u8]) -> bool,
+        is_held: impl Fn(usize, &[u8], Token) -> bool,
+    ) {
         let wait = Arc::new(wait);
         self.waits.add(&wait);
         let (now_ms, mut looks) = (wait.since_ms, SEARCHED_MAX);
@@ -77,7 +83,13 @@ impl Lens {
             }
         }
         if let Some(cycle) = self.waits.cycle(&wait, |place| self.holders(place, now_ms), &mut looks) {
-            if cycle.iter().all(|link| is_meant(&link.place.key)) {
+            let is_so = |link: &Link| {
+                let holders = self.holders(&link.place, now_ms);
+                let mut holders = holders.iter().filter(|holder| holder.fence == link.fence);
+                let (database, key) = (link.place.database, &*link.place.key);
+                is_meant(key) && holders.any(|holder| is_held(database, key, holder.token))
+            };
+            if cycle.iter().all(is_so) {
                 self.tell_of_cycle(&cycle, now_ms);
             }
             return;

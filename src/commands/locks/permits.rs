@@ -276,7 +276,7 @@ pub(super) fn release(tx: &mut Transaction<'_>, key: &[u8], token: &[u8]) -> Res
 
 /// Whether a key has a sorted set. The lens hears of no look at a key that is absent: another one follows.
 pub(super) fn are_at(tx: &Transaction<'_>, key: &[u8]) -> bool {
-    !tx.is_free(key) && is_set(tx, key)
+    tx.is_of_kind(key, SORTED_SET_KIND)
 }
 
 /// Whether a key in a store has permits, and none of them counts any more.

@@ -96,6 +96,11 @@ impl Transaction<'_> {
         self.unseen(key).is_none()
     }
 
+    /// Whether a key has a value of this kind. The lens hears of no such look.
+    pub fn is_of_kind(&self, key: &[u8], kind: u8) -> bool {
+        self.unseen(key).is_some_and(|entry| entry.kind() == kind)
+    }
+
     /// Whether clients wait in line for a lock, so that the caller must leave to them what several may hold.
     /// They are served when the caller's command has ended, if they can be.
     pub fn leaves_permit_to_line(&mut self, key: &[u8]) -> bool {

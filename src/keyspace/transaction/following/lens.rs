@@ -595,6 +595,13 @@ impl Transaction<'_> {
         }
     }
 
+    /// Whether a key is marked as a lock, and is that of this token as far as a look can tell.
+    pub fn is_lock_of(&self, key: &[u8], token: Token) -> bool {
+        let found = self.unseen(key).filter(|entry| entry.is_lock());
+        let is_other = |text: &[u8]| Token::of(text).digest != token.digest;
+        found.is_some_and(|entry| !entry.text().is_ok_and(is_other))
+    }
+
     /// Whether a key is marked as a lock and has not expired.
     pub fn is_lock(&self, key: &[u8]) -> bool {
         let (spot, shard) = self.shard(key);
