@@ -391,6 +391,34 @@ fn locks_of_libraries_and_their_waiting_lists_belong_to_circles() {
 }
 
 #[test]
+fn locks_that_the_lens_does_not_follow_are_in_no_circle() {
+    for (parameter, value) in [("lock-lens-ignore", "two"), ("lock-lens-only", "one"), ("lock-lens", "no")] {
+        for is_set_before in [true, false] {
+            let (mut observer, [mut a, mut b], _server) = locksmiths(["a", "b"]);
+            let mut set = || observer.cmd(["CONFIG", "SET", parameter, value]).is_ok();
+            if is_set_before {
+                set();
+            }
+            take(&mut a, "one");
+            take(&mut b, "two");
+            if !is_set_before {
+                set();
+            }
+            for (client, key) in [(&mut a, "two"), (&mut b, "one")] {
+                let line = format!("LOCK ACQUIRE {key} {} PX 60000 WAIT 0", token(client, key));
+                client.send_and_wait(&mut observer, &line);
+            }
+            assert_eq!(cycles(&mut observer), [[""; 0]; 0], "{parameter} {is_set_before}");
+            assert!(locks(&mut observer).iter().all(|(key, ..)| key == "one" || parameter == "lock-lens"));
+            observer.line("FLUSHALL").is_ok();
+            a.reply().integer();
+            b.reply().integer();
+            assert_eq!(findings(&mut observer), [], "{parameter} {is_set_before}");
+        }
+    }
+}
+
+#[test]
 fn permits_for_which_clients_wait_are_shown_by_their_tokens() {
     let (mut observer, [mut a, mut b, mut c], _server) = locksmiths(["a", "b", "c"]);
     for (client, token) in [(&mut a, "token-of-a"), (&mut b, "token-of-b")] {
