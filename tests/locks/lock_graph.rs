@@ -221,6 +221,8 @@ fn a_circle_is_broken_by_a_timeout_a_release_a_break_a_deletion_or_a_client_that
     .into_iter()
     .enumerate()
     {
+        // What is freed now is not for those who have left.
+        wait_until("none waits", || observer.info("blocked_clients") == "0");
         observer.line("FLUSHALL").is_ok();
         let [mut a, mut b] = [server.client3(), server.client3()];
         let id = b.line("CLIENT ID").integer();
