@@ -371,7 +371,8 @@ impl Instance {
         let is_held = |database: usize, key: &[u8], token| {
             self.keyspace.begin(database, key).is_ok_and(|tx| tx.is_lock_of(key, token))
         };
-        self.lens.begin_wait(wait, |key| !self.ignores_lock(key), is_held);
+        let missed_ms = self.keyspace.lock_news_missed_ms();
+        self.lens.begin_wait(wait, |key| !self.ignores_lock(key), is_held, missed_ms);
         Some(client.id)
     }
 
@@ -417,7 +418,8 @@ impl Instance {
     fn follow_in_lens(&self, news: &LockNews, cause: &Cause<'_>) {
         self.lens.follow(news, cause);
         if news.change.is_taken() {
-            self.lens.follow_holder(news, cause, |key| !self.ignores_lock(key));
+            let missed_ms = self.keyspace.lock_news_missed_ms();
+            self.lens.follow_holder(news, cause, |key| !self.ignores_lock(key), missed_ms);
         }
     }
 

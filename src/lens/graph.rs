@@ -55,6 +55,8 @@ struct Asker<'a> {
     at_ms: u64,
     /// The number by which it got the lock, if it got it at once.
     fence: Option<u64>,
+    /// When the lens missed news the last time: what was held before may be held no longer.
+    missed_ms: u64,
 }
 
 impl Asker<'_> {
@@ -66,12 +68,14 @@ impl Asker<'_> {
 
 impl Lens {
     /// Notes that a client waits for locks. Findings that come of it are noted if all their keys are meant.
-    /// `is_held` returns whether a lock has a token still: of a busy server the lens may have missed news.
+    /// `is_held` returns whether a lock has a token still: of a busy server the lens may have missed news,
+    /// the last time at `missed_ms`.
     pub(crate) fn begin_wait(
         &self,
         wait: Wait,
         is_meant: impl Fn(&[u8]) -> bool,
         is_held: impl Fn(usize, &[u8], Token) -> bool,
+        missed_ms: u64,
     ) {
         let wait = Arc::new(wait);
         self.waits.add(&wait);
@@ -94,7 +98,7 @@ impl Lens {
             }
             return;
         }
-        let asker = Asker { who: &wait.who, token: wait.token, at_ms: now_ms, fence: None };
+        let asker = Asker { who: &wait.who, token: wait.token, at_ms: now_ms, fence: None, missed_ms };
         for place in &wait.places {
             self.note_orders(&asker, place, &is_meant);
         }
@@ -107,7 +111,13 @@ impl Lens {
 
     /// Follows what a lock that was just taken tells of its client: in which order it takes locks, and
     /// whether several tasks use its connection. `is_meant` returns whether a key is to be followed.
-    pub(crate) fn follow_holder(&self, news: &LockNews, cause: &Cause<'_>, is_meant: impl Fn(&[u8]) -> bool) {
+    pub(crate) fn follow_holder(
+        &self,
+        news: &LockNews,
+        cause: &Cause<'_>,
+        is_meant: impl Fn(&[u8]) -> bool,
+        missed_ms: u64,
+    ) {
         let habits = &cause.who.habits;
         let place = || Place { hash: news.hash, database: news.database, key: news.key.clone() };
         if habits.held.load(Ordering::Relaxed) > 1
@@ -127,7 +137,7 @@ impl Lens {
             && cause.is_ready_to_wait()
         {
             let fence = Some(news.fence.unwrap_or_default());
-            let asker = Asker { who: &cause.who, token: Some(token), at_ms: news.at_ms, fence };
+            let asker = Asker { who: &cause.who, token: Some(token), at_ms: news.at_ms, fence, missed_ms };
             self.note_orders(&asker, &place(), is_meant);
         }
     }
@@ -145,7 +155,8 @@ impl Lens {
             let is_alike = is_own_connection && names::pattern(&place.key) == pattern;
             // Locks of one request have one number, and no order.
             let is_apart = place != asked && Some(holder.fence) != asker.fence;
-            is_apart && !is_alike && is_of_one_task(&holder.who)
+            let is_certain = holder.since_ms > asker.missed_ms;
+            is_apart && is_certain && !is_alike && is_of_one_task(&holder.who)
         });
         let number = |place: &Place| (place.database, place.hash);
         for (first, holder) in &held {

@@ -639,8 +639,14 @@ impl Lock {
 
     /// Its holder, if a client holds it.
     pub(super) fn holder(&self) -> Option<Holder> {
-        let Tenure { holder, token, fence, has_left, .. } = &self.tenure;
-        let holder = || Holder { who: Arc::clone(holder), token: *token, fence: *fence, has_left: *has_left };
+        let Tenure { holder, token, fence, since_ms, has_left, .. } = &self.tenure;
+        let holder = || Holder {
+            who: Arc::clone(holder),
+            token: *token,
+            fence: *fence,
+            since_ms: *since_ms,
+            has_left: *has_left,
+        };
         self.is_held().then(holder)
     }
 

@@ -61,6 +61,8 @@ pub(super) struct Holder {
     pub(super) who: Arc<Who>,
     pub(super) token: Token,
     pub(super) fence: u64,
+    /// Since when it holds the lock, in milliseconds since 1970.
+    pub(super) since_ms: u64,
     /// Whether its connection has gone.
     pub(super) has_left: bool,
 }

@@ -46,6 +46,8 @@ pub(in crate::keyspace) struct Allowance {
     changes: AtomicI32,
     /// Clients that wait for a lock look at it far more often than it changes.
     looks: AtomicI32,
+    /// When a change was not reported the last time, in milliseconds since 1970.
+    unreported_ms: AtomicU64,
     /// Attempts to take a lock that failed and were not reported, in parts that different shards count.
     refused_unseen: [AtomicU64; Allowance::PARTS],
 }
@@ -94,6 +96,13 @@ impl Keyspace {
         let allowed = if are_allowed { Allowance::FULL } else { 0 };
         self.lock_allowance.changes.store(allowed, Ordering::Relaxed);
         self.lock_allowance.looks.store(allowed, Ordering::Relaxed);
+    }
+}
+
+impl Keyspace {
+    /// When a change of a lock was not reported the last time, in milliseconds since 1970.
+    pub fn lock_news_missed_ms(&self) -> u64 {
+        self.lock_allowance.unreported_ms.load(Ordering::Relaxed)
     }
 }
 
@@ -478,6 +487,9 @@ impl Transaction<'_> {
             let news = LockNews { hash, database, key, at_ms, change, name, value, fence, served };
             self.leave_effect(Effect::Lock(news));
             return;
+        }
+        if !change.is_look() {
+            self.keyspace().lock_allowance.unreported_ms.store(self.now_ms(), Ordering::Relaxed);
         }
         match change {
             LockChange::Refused => self.keyspace().lock_allowance.count_refused(spot.hash),
