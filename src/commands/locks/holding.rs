@@ -256,10 +256,11 @@ fn release(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
     if !also.is_empty() {
         return several::release(tx, with_first(request, also), token, reply);
     }
-    if permits::are_at(tx, key) {
-        return Ok(reply.bool(permits::release(tx, key, token)?));
-    }
-    delete_if(tx, key, Condition::Equal(token), reply)
+    let is_released = match delete_if(tx, key, Condition::Equal(token)) {
+        Err(_) if permits::is_set(tx, key) => permits::release(tx, key, token)?,
+        deleted => deleted?,
+    };
+    Ok(reply.bool(is_released))
 }
 
 const LOCK_BREAK: Command = Command {

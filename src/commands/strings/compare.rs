@@ -42,7 +42,7 @@ const DELIFEQ: Command = Command {
 };
 
 fn delifeq(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    delete_if(tx, request.at(1), Condition::Equal(request.at(2)), reply)
+    Ok(reply.bool(delete_if(tx, request.at(1), Condition::Equal(request.at(2)))?))
 }
 
 const DELEX: Command = Command {
@@ -97,24 +97,24 @@ fn delex(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Re
             let mut options = Options::new(request, 2);
             let unknown = Error::fixed("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE");
             let condition = Condition::of_value(options.value()?, &mut options)?.ok_or(unknown)?;
-            delete_if(tx, key, condition, reply).map_err(|error| match error {
+            let deleted = delete_if(tx, key, condition).map_err(|error| match error {
                 error if error == Error::WRONG_TYPE => {
                     Error::fixed("ERR Key should be of string type if conditions are specified")
                 }
                 error => error,
-            })
+            });
+            Ok(reply.bool(deleted?))
         }
         _ => Err(Error::wrong_arity("delex")),
     }
 }
 
-/// Deletes a key if its string fulfils a condition, and replies whether it did.
+/// Deletes a key if its string fulfils a condition. Returns whether it did.
 pub(in crate::commands) fn delete_if(
     tx: &mut Transaction<'_>,
     key: &[u8],
     condition: Condition<'_>,
-    reply: Reply<'_>,
-) -> Result {
+) -> Result<bool> {
     let value = tx.peek::<Text>(key)?;
     let is_met = value.is_some() && condition.is_met(value)?;
     if is_met {
@@ -123,7 +123,7 @@ pub(in crate::commands) fn delete_if(
     } else {
         tx.follow_unmet(key);
     }
-    Ok(reply.bool(is_met))
+    Ok(is_met)
 }
 
 const DIGEST: Command = Command {
