@@ -735,7 +735,7 @@ fn whatever_clients_do_it_is_what_the_model_says() {
                     }
                 }
                 // One that waits.
-                3..=6 if !waits && !(limit.is_none() && is_reader) => {
+                3..=6 if !(waits || limit.is_none() && is_reader) => {
                     model.line.push((token, limit));
                     let line = format!("LOCK ACQUIRE l t{token} PX {LIFETIME_MS} WAIT 0 {}", mode(limit));
                     clients[token].send(&request(line.trim().split(' ')));

@@ -23,6 +23,9 @@ pub struct Blocking {
     pub waiting: WaitingRules,
 }
 
+/// Says whether the client of a request can take one of its keys.
+pub(super) type CanTake = fn(&Transaction<'_>, Request<'_>, &[u8]) -> bool;
+
 /// How clients wait for a key.
 #[derive(Debug)]
 pub struct WaitingRules {
@@ -41,7 +44,7 @@ pub struct WaitingRules {
     /// since 1970.
     pub again_at_ms: Option<fn(&Transaction<'_>, Request<'_>) -> Option<u64>>,
     /// Says of a key whether the client can take it, if it takes all of its keys at once, or none.
-    pub takes_all: Option<fn(&Transaction<'_>, Request<'_>, &[u8]) -> bool>,
+    pub takes_all: Option<CanTake>,
     /// In how many milliseconds the client may find something though no key changes, if it may.
     pub again: Option<fn(&mut Transaction<'_>, Request<'_>) -> Option<u64>>,
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Cluster, Kind, pair, wait_until_heard};
-use support::client::{Client, Reply, request};
+use support::client::{Client, Reply};
 use support::server::Server;
 use support::store::cluster::eventually;
 
