@@ -60,7 +60,8 @@ pub(super) struct Findings {
     last_id: u64,
     newest: VecDeque<(Finding, Volume)>,
     by_rule: [u64; Rule::ALL.len()],
-    lines: [Line; Rule::ALL.len()],
+    /// Most servers have no finding, and need no room for these.
+    lines: Option<Box<[Line; Rule::ALL.len()]>>,
     claims: VecDeque<Claim>,
 }
 
@@ -131,7 +132,7 @@ impl Findings {
 
     /// Notes a finding for the log. Returns the line to write, if it is time for one.
     pub(super) fn line(&mut self, finding: &Finding, now: Instant) -> Option<String> {
-        let line = &mut self.lines[finding.rule as usize];
+        let line = &mut self.lines.get_or_insert_default()[finding.rule as usize];
         line.note(describe(finding));
         line.take_if_due(finding.rule, now)
     }
@@ -169,15 +170,16 @@ impl Findings {
             |claim: &mut Claim| claim.line.take_if(|(at, _)| *at <= now).map(|line| (claim.rule, line.1));
         let confirmed: Vec<_> = self.claims.iter_mut().filter_map(is_due).collect();
         for (rule, text) in confirmed {
-            self.lines[rule as usize].note(text);
+            self.lines.get_or_insert_default()[rule as usize].note(text);
         }
-        rules.into_iter().filter_map(|rule| self.lines[rule as usize].take_if_due(rule, now)).collect()
+        let Some(lines) = &mut self.lines else { return Vec::new() };
+        rules.into_iter().filter_map(|rule| lines[rule as usize].take_if_due(rule, now)).collect()
     }
 
     /// Whether a line waits for its time.
     pub(super) fn have_lines(&self) -> bool {
         let is_claimed = self.claims.iter().any(|claim| claim.line.is_some());
-        is_claimed || self.lines.iter().any(|line| line.more > 0)
+        is_claimed || self.lines.as_deref().is_some_and(|lines| lines.iter().any(|line| line.more > 0))
     }
 
     /// The newest ones, the last one first.
