@@ -717,14 +717,14 @@ impl StoreRequest<'_, '_> {
 
 /// A key whose row has to be read first.
 fn unread_part(key: &Key) -> AttemptPart {
-    let seen = Arc::new(Row { version: Row::UNREAD, ..Row::default() });
+    let seen = Row::unread();
     let (is_strict, takes_over) = (true, false);
     AttemptPart { key: key.clone(), seen, is_strict, written: None, takes_over, lifetime_ms: None }
 }
 
 /// Rows that have to be read first.
 fn unread(rows: usize) -> Vec<Arc<Row>> {
-    std::iter::repeat_n(Arc::new(Row { version: Row::UNREAD, ..Row::default() }), rows).collect()
+    std::iter::repeat_n(Row::unread(), rows).collect()
 }
 
 /// The beginning of the error of a killed script.

@@ -39,7 +39,7 @@ pub struct Finding {
     pub database: usize,
     /// The lock's key.
     pub key: Box<[u8]>,
-    /// The keys of other locks that it tells of.
+    /// The keys of the other locks that it names.
     pub others: Vec<Box<[u8]>>,
     /// The pattern of its name.
     pub pattern: Box<[u8]>,

@@ -60,7 +60,7 @@ struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    /// Whether its token tells that it holds a lock.
+    /// Whether its token shows that it holds a lock.
     fn is_by_token(&self, holder: &Holder) -> bool {
         holder.token.is_long && self.token.is_some_and(|token| token.digest == holder.token.digest)
     }
@@ -109,7 +109,7 @@ impl Lens {
         self.waits.remove(client);
     }
 
-    /// Follows what a lock that was just taken tells of its client: in which order it takes locks, and
+    /// Follows what a lock that was just taken shows of its client: in which order it takes locks, and
     /// whether several tasks use its connection. `is_meant` returns whether a key is to be followed.
     pub(crate) fn follow_holder(
         &self,
@@ -218,7 +218,7 @@ impl Lens {
     /// Notes a cycle as a finding, unless it is known.
     fn tell_of_cycle(&self, cycle: &[Link], now_ms: u64) {
         let rule = if cycle.len() == 1 { Rule::WaitsForItself } else { Rule::Deadlock };
-        // Of two clients that complete a cycle at the same time, the first one tells of it.
+        // Of two clients that complete a cycle at the same time, the first one reports it.
         let mut orders = self.orders.lock();
         let (mut is_news, mut connections) = (false, Vec::new());
         for (link, next) in cycle.iter().zip(cycle.iter().cycle().skip(1)) {

@@ -31,7 +31,7 @@ pub(super) struct Order {
     pub(super) token: Option<u64>,
     /// When, in milliseconds since 1970.
     pub(super) at_ms: u64,
-    /// Whether only its connection tells that it holds the first lock.
+    /// Whether only its connection shows that it holds the first lock.
     pub(super) is_by_connection: bool,
     /// What it held besides.
     pub(super) besides: Box<[(usize, u64)]>,
@@ -63,7 +63,7 @@ impl Orders {
         opposite.filter(|_| self.tell_once(pair))
     }
 
-    /// Whether it is the first time that both orders of two locks are told of.
+    /// Whether this is the first report of both orders of two locks.
     pub(super) fn tell_once(&mut self, (first, second): Pair) -> bool {
         let pair = (first.min(second), first.max(second));
         let is_first = !self.told.contains(&pair);

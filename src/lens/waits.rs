@@ -137,7 +137,7 @@ impl Wait {
         self.token.is_some_and(|token| token.digest == holder.token.digest)
     }
 
-    /// Whether its token tells that the client holds a lock.
+    /// Whether its token shows that the client holds a lock.
     pub(super) fn is_by_token(&self, holder: &Holder) -> bool {
         holder.token.is_long && self.has_token_of(holder)
     }
@@ -162,8 +162,8 @@ impl Wait {
         self.has_token_of(holder) && self.waiter.keeps_own()
     }
 
-    /// Whether the client waits for a lock that it holds itself. Its token tells: in a pool, the connection
-    /// of a holder may wait for another task.
+    /// Whether the client waits for a lock that it holds itself. Its token shows it: in a pool, the
+    /// connection of a holder may wait for another task.
     fn is_for_own(&self, holder: &Holder) -> bool {
         self.has_token_of(holder) && (self.who.id == holder.who.id || self.is_by(holder))
     }
@@ -217,7 +217,7 @@ impl Waits {
     }
 
     /// The cycle to which a client belongs that waits, if there is one. It begins with this client.
-    /// `holders` returns those who hold a lock. What it `looks` at is counted down.
+    /// `holders` returns the holders of a lock. What it `looks` at is counted down.
     pub(super) fn cycle(
         &self,
         start: &Arc<Wait>,

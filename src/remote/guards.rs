@@ -482,8 +482,7 @@ impl Post {
                 remote.state.lock().saw_row(&remote.clock, &self.key, &guess, false);
                 return Seen::Held(guess);
             }
-            let unread = Arc::new(Row { version: Row::UNREAD, ..Row::default() });
-            match self.exchange(remote, unread, None).await {
+            match self.exchange(remote, Row::unread(), None).await {
                 Verdict::Overtaken(found) => match found.rows.get(&self.key) {
                     Some(row) if self.is_in(row) => return Seen::Held(Arc::clone(row)),
                     Some(row) => return Seen::Lost(Arc::clone(row)),

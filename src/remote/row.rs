@@ -89,6 +89,11 @@ impl Row {
     /// A version that no row has: that of a row which has to be read first.
     pub const UNREAD: i64 = -1;
 
+    /// A row that has to be read first.
+    pub fn unread() -> Arc<Row> {
+        Arc::new(Row { version: Row::UNREAD, ..Row::default() })
+    }
+
     /// Whether it is a row that a request has made, and not one of the store: that has a version.
     pub(super) fn is_image(&self) -> bool {
         self.version == 0 && self.live.is_some()
