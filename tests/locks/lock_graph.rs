@@ -508,7 +508,7 @@ fn two_orders_of_two_locks_are_found_before_clients_meet() {
     assert!(told.contains("held \"report\"") || told.contains("report"), "{told}");
     both(&mut b, "report", "mail");
     both(&mut a, "mail", "report");
-    assert_eq!(findings(&mut observer).len(), 1, "it is told once");
+    assert_eq!(findings(&mut observer).len(), 1, "one finding");
 }
 
 #[test]

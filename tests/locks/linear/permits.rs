@@ -5,12 +5,12 @@
 //! release or its time could be over. Numbers say who was granted it first. [`check`] looks for what cannot
 //! be true of these; planted faults show that it finds them.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
+use super::recorder::share_out;
 use support::client::{Client, Reply, request};
 use support::server::Server;
 
@@ -112,31 +112,14 @@ impl Asker<'_> {
 }
 
 fn record(servers: &[Server], attempts: usize) -> Vec<Grant> {
-    const CLIENTS: usize = 12;
-    let (asked, began) = (AtomicUsize::new(0), Instant::now());
-    thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|number| {
-                let asked = &asked;
-                scope.spawn(move || {
-                    let server = &servers[number % servers.len()];
-                    let (mut client, observer) = (server.client(), server.client());
-                    let id = client.line("CLIENT ID").integer();
-                    let random = Rng::with_seed(number as u64);
-                    let granted = Vec::new();
-                    let mut asker = Asker { server, client, observer, id, began, random, granted };
-                    loop {
-                        let attempt = asked.fetch_add(1, Ordering::Relaxed);
-                        if attempt >= attempts {
-                            break asker.granted;
-                        }
-                        asker.ask(attempt);
-                    }
-                })
-            })
-            .collect();
-        clients.into_iter().flat_map(|client| client.join().expect("a client")).collect()
-    })
+    let began = Instant::now();
+    let asker = |server, seed| {
+        let (mut client, observer) = (Server::client(server), Server::client(server));
+        let id = client.line("CLIENT ID").integer();
+        let (random, granted) = (Rng::with_seed(seed), Vec::new());
+        Asker { server, client, observer, id, began, random, granted }
+    };
+    share_out(servers, attempts, asker, Asker::ask, |asker| asker.granted)
 }
 
 /// Checks the permits of one lock at these servers.

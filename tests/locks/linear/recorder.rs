@@ -33,6 +33,37 @@ impl Watch {
     }
 }
 
+/// Clients that share the attempts of a history of locks.
+const SHARERS: usize = 12;
+
+/// Has twelve clients of these servers make so many attempts, each with a number of its own. `asker` makes a
+/// client of its server and of the seed of its random choices, `ask` makes an attempt, and `granted` returns
+/// what came of all of them.
+pub(super) fn share_out<'s, Asker, Grant: Send>(
+    servers: &'s [Server],
+    attempts: usize,
+    asker: impl Fn(&'s Server, u64) -> Asker + Sync,
+    ask: impl Fn(&mut Asker, usize) + Sync,
+    granted: impl Fn(Asker) -> Vec<Grant> + Sync,
+) -> Vec<Grant> {
+    let asked = AtomicUsize::new(0);
+    let go_on = |number: usize| {
+        let mut asker = asker(&servers[number % servers.len()], number as u64);
+        loop {
+            let attempt = asked.fetch_add(1, Ordering::Relaxed);
+            if attempt >= attempts {
+                break granted(asker);
+            }
+            ask(&mut asker, attempt);
+        }
+    };
+    thread::scope(|scope| {
+        let go_on = &go_on;
+        let clients: Vec<_> = (0..SHARERS).map(|number| scope.spawn(move || go_on(number))).collect();
+        clients.into_iter().flat_map(|client| client.join().expect("a client")).collect()
+    })
+}
+
 /// Has 16 connections ask so many times for so many keys.
 pub(super) fn record(server: &Server, is_redis: bool, keys: usize, operations: usize) -> Vec<Operation> {
     let asked = AtomicUsize::new(0);

@@ -5,12 +5,12 @@
 //! release of that one or its time could be over. Numbers say who was granted it first. [`check`] looks for
 //! what cannot be true of these; planted faults show that it finds them.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
+use super::recorder::share_out;
 use support::client::{Client, Reply, request};
 use support::server::Server;
 
@@ -123,28 +123,12 @@ impl Asker<'_> {
 }
 
 fn record(servers: &[Server], attempts: usize) -> Vec<Grant> {
-    const CLIENTS: usize = 12;
-    let (asked, began) = (AtomicUsize::new(0), Instant::now());
-    thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|number| {
-                let asked = &asked;
-                scope.spawn(move || {
-                    let server = &servers[number % servers.len()];
-                    let (client, random) = (server.client(), Rng::with_seed(number as u64));
-                    let mut asker = Asker { server, client, began, random, granted: Vec::new() };
-                    loop {
-                        let attempt = asked.fetch_add(1, Ordering::Relaxed);
-                        if attempt >= attempts {
-                            break asker.granted;
-                        }
-                        asker.ask(attempt);
-                    }
-                })
-            })
-            .collect();
-        clients.into_iter().flat_map(|client| client.join().expect("a client")).collect()
-    })
+    let began = Instant::now();
+    let asker = |server, seed| {
+        let (client, random) = (Server::client(server), Rng::with_seed(seed));
+        Asker { server, client, began, random, granted: Vec::new() }
+    };
+    share_out(servers, attempts, asker, Asker::ask, |asker| asker.granted)
 }
 
 /// Checks several locks at a time at these servers.

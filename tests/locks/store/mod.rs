@@ -81,6 +81,14 @@ fn pair(kind: Kind, test: &str) -> Option<(Cluster, Server, Server)> {
     Some((cluster, one, other))
 }
 
+/// Both front-ends of a store that know of each other.
+fn acquainted(kind: Kind, test: &str) -> Option<(Cluster, Server, Server)> {
+    let (cluster, one, other) = pair(kind, test)?;
+    wait_until_heard(&mut one.client(), &other);
+    wait_until_heard(&mut other.client(), &one);
+    Some((cluster, one, other))
+}
+
 /// All keys, sorted, that SCAN finds, one at a time.
 fn scan(client: &mut Client) -> Vec<String> {
     let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Cluster, Kind, pair, wait_until_heard};
+use super::{Kind, acquainted};
 use support::client::{Client, Reply};
 use support::server::Server;
 use support::store::cluster::eventually;
@@ -42,14 +42,6 @@ fn hold(kind: Kind, test: &str, conversations: &[Conversation]) {
         conversation(&one, &other);
         one.client().line("FLUSHALL").is_ok();
     }
-}
-
-/// Both front-ends of a store that know of each other.
-fn acquainted(kind: Kind, test: &str) -> Option<(Cluster, Server, Server)> {
-    let (cluster, one, other) = pair(kind, test)?;
-    wait_until_heard(&mut one.client(), &other);
-    wait_until_heard(&mut other.client(), &one);
-    Some((cluster, one, other))
 }
 
 /// Takes a permit of the lock `l`, or the whole lock, and returns the number.

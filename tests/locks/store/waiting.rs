@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Cluster, Kind, pair, wait_until_heard};
+use super::{Cluster, Kind, acquainted, wait_until_heard};
 use support::client::{Client, Reply, request};
 use support::server::{Server, SetOnDrop};
 use support::store::cluster::eventually;
@@ -25,14 +25,6 @@ on_both! {
     a_key_of_another_type_serves_its_own_line_only
     all_that_read_a_stream_get_its_entry
     a_front_end_that_hangs_is_passed_over
-}
-
-/// Both front-ends of a store that know of each other.
-fn acquainted(kind: Kind, test: &str) -> Option<(Cluster, Server, Server)> {
-    let (cluster, one, other) = pair(kind, test)?;
-    wait_until_heard(&mut one.client(), &other);
-    wait_until_heard(&mut other.client(), &one);
-    Some((cluster, one, other))
 }
 
 /// Sends a request that waits, and waits until it does.
