@@ -55,6 +55,11 @@ impl Packed {
         Packed { length: name.len(), folded }
     }
 
+    /// Whether each name that is packed as this one is the same name. `name` is what was packed.
+    pub fn is_exact(self, name: &[u8]) -> bool {
+        self.length <= 8 && name.iter().all(u8::is_ascii_lowercase)
+    }
+
     #[inline]
     fn slot(self) -> usize {
         let mixed = (self.folded ^ self.length as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -83,8 +88,8 @@ impl NameTable {
             while slots[at].is_some() {
                 at = (at + 1) % NameTable::SLOTS;
             }
-            let is_exact = packed.length <= 8 && name.iter().all(u8::is_ascii_lowercase);
-            slots[at] = Some(Slot { packed, found: Found { number: *number, is_exact }, name: place });
+            let found = Found { number: *number, is_exact: packed.is_exact(name) };
+            slots[at] = Some(Slot { packed, found, name: place });
         }
         NameTable { names, slots }
     }

@@ -28,6 +28,10 @@ pub struct Registered {
     pub arity: Arity,
     /// Its name without that of the command to which it belongs.
     own_name: &'static [u8],
+    /// The same name, packed.
+    packed: Packed,
+    /// Whether the packed name decides which one it is.
+    is_exact: bool,
     /// The number under which its use is counted: from zero, without gaps.
     pub number: usize,
     /// The fast path, for a brief command that concerns exactly one key and nothing else.
@@ -92,10 +96,14 @@ impl Registered {
     fn new(command: &'static Command, next_number: &mut usize) -> Registered {
         let number = *next_number;
         *next_number += 1;
+        let own_name = command.own_name().as_bytes();
+        let packed = Packed::new(own_name);
         Registered {
             command,
             arity: command.arity(),
-            own_name: command.own_name().as_bytes(),
+            own_name,
+            packed,
+            is_exact: packed.is_exact(own_name),
             number,
             plain: Plain::of(command),
             subcommands: command.subcommands.iter().map(|sub| Registered::new(sub, next_number)).collect(),
@@ -104,8 +112,11 @@ impl Registered {
 
     /// The subcommand of a name, in any case.
     pub fn subcommand(&self, name: &[u8]) -> Option<&Registered> {
-        let mut subcommands = self.subcommands.iter();
-        subcommands.find(|registered| registered.own_name.eq_ignore_ascii_case(name))
+        let packed = Packed::new(name);
+        self.subcommands.iter().find(|registered| {
+            registered.packed == packed
+                && (registered.is_exact || registered.own_name.eq_ignore_ascii_case(name))
+        })
     }
 }
 
@@ -254,14 +265,25 @@ mod tests {
                 assert!(std::ptr::eq(find(own_names(), name.as_bytes()).unwrap().command, command), "{name}");
             }
             for subcommand in command.subcommands {
-                assert!(std::ptr::eq(
-                    find_full(own_names(), subcommand.name.as_bytes()).unwrap().command,
-                    subcommand
-                ));
+                for name in [subcommand.name.to_owned(), subcommand.name.to_ascii_uppercase()] {
+                    let found = find_full(own_names(), name.as_bytes()).unwrap();
+                    assert!(std::ptr::eq(found.command, subcommand), "{name}");
+                }
             }
         }
-        for name in ["", "nosuch", "setn", "setnxx", "client|nosuch", "get|x", "se\x14", "ge\u{34}", "echo\0"]
-        {
+        for name in [
+            "",
+            "nosuch",
+            "setn",
+            "setnxx",
+            "client|nosuch",
+            "client|no\revict",
+            "client|kill\0",
+            "get|x",
+            "se\x14",
+            "ge\u{34}",
+            "echo\0",
+        ] {
             assert!(find_full(own_names(), name.as_bytes()).is_none(), "{name}");
         }
     }

@@ -116,6 +116,18 @@ pub(super) fn read_also(
     Ok(true)
 }
 
+/// The places of the keys behind ALSO, in a request of LOCK RELEASE that has more than a key and a token.
+pub(super) fn read_more(request: Request<'_>) -> Result<Range<usize>> {
+    let mut also = 0..0;
+    let mut options = Options::new(request, WITHOUT_MORE);
+    while let Some(option) = options.next() {
+        if !read_also(&mut also, option, &mut options, request)? {
+            return Err(Error::SYNTAX);
+        }
+    }
+    Ok(also)
+}
+
 /// The first key, and those at other places.
 pub(super) fn with_first<'a>(
     request: Request<'a>,
@@ -167,34 +179,40 @@ impl Bound {
 }
 
 impl<'a> Acquiring<'a> {
+    #[inline]
     pub(super) fn parse(request: Request<'a>) -> Result<Acquiring<'a>> {
         let (token, lifetime) = token_and_lifetime(request)?;
         let (wait, is_again, bound, is_notified, limit, also) =
             (Timeout::None, false, None, false, None, 0..0);
         let mut acquiring = Acquiring { token, lifetime, wait, is_again, bound, is_notified, limit, also };
+        if request.len() > WITHOUT_OPTIONS {
+            acquiring.read_options(request)?;
+        }
+        Ok(acquiring)
+    }
+
+    fn read_options(&mut self, request: Request<'a>) -> Result<()> {
         let mut options = Options::new(request, WITHOUT_OPTIONS);
         while let Some(option) = options.next() {
             match option {
-                _ if is_word(option, "wait") && matches!(acquiring.wait, Timeout::None) => {
+                _ if is_word(option, "wait") && matches!(self.wait, Timeout::None) => {
                     let timeout_ms = u64::try_from(args::integer(options.value()?)?);
                     let timeout_ms = timeout_ms.map_err(|_| Error::fixed("ERR timeout is negative"))?;
-                    acquiring.wait = Timeout::Milliseconds(timeout_ms);
+                    self.wait = Timeout::Milliseconds(timeout_ms);
                 }
-                _ if Bound::read(&mut acquiring.bound, option, &mut options)? => {}
-                _ if is_word(option, "again") && !acquiring.is_again => acquiring.is_again = true,
-                _ if is_word(option, "notify") && !acquiring.is_notified => acquiring.is_notified = true,
-                _ if is_word(option, "shared") && acquiring.limit.is_none() => {
-                    acquiring.limit = Some(u64::MAX);
-                }
-                _ if is_word(option, "limit") && acquiring.limit.is_none() => {
+                _ if Bound::read(&mut self.bound, option, &mut options)? => {}
+                _ if is_word(option, "again") && !self.is_again => self.is_again = true,
+                _ if is_word(option, "notify") && !self.is_notified => self.is_notified = true,
+                _ if is_word(option, "shared") && self.limit.is_none() => self.limit = Some(u64::MAX),
+                _ if is_word(option, "limit") && self.limit.is_none() => {
                     let limit = args::positive(options.value()?, "ERR LIMIT must be positive")?;
-                    acquiring.limit = Some(limit as u64);
+                    self.limit = Some(limit as u64);
                 }
-                _ if read_also(&mut acquiring.also, option, &mut options, request)? => {}
+                _ if read_also(&mut self.also, option, &mut options, request)? => {}
                 _ => return Err(Error::SYNTAX),
             }
         }
-        Ok(acquiring)
+        Ok(())
     }
 
     /// Whether the client waits if it does not get the lock.
@@ -204,6 +222,7 @@ impl<'a> Acquiring<'a> {
 }
 
 /// The token and the lifetime of a request whose form is `LOCK name key token PX milliseconds`.
+#[inline]
 pub(super) fn token_and_lifetime(request: Request<'_>) -> Result<(&[u8], &[u8])> {
     if !is_word(request.at(4), "px") {
         return Err(Error::SYNTAX);
@@ -211,6 +230,7 @@ pub(super) fn token_and_lifetime(request: Request<'_>) -> Result<(&[u8], &[u8])>
     Ok((token(request)?, request.at(5)))
 }
 
+#[inline]
 pub(super) fn token(request: Request<'_>) -> Result<&[u8]> {
     match request.at(TOKEN_AT) {
         token if token.len() <= TOKEN_BYTES_MAX => Ok(token),

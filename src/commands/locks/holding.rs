@@ -23,7 +23,8 @@ use crate::commands::strings::compare::delete_if;
 
 use super::arguments::{
     ALSO, Acquiring, BOUND, Bound, HOLDERS, PX, TOKEN, TOKEN_AT, WITHOUT_MORE, WITHOUT_OPTIONS,
-    also_among_options, also_behind_token, expiry, read_also, token, token_and_lifetime, with_first,
+    also_among_options, also_behind_token, expiry, read_also, read_more, token, token_and_lifetime,
+    with_first,
 };
 use super::owning::{fence_or_new, holds, may_be_lock, take_again, tell_of_taking};
 use super::permits::{self, Permits};
@@ -246,15 +247,9 @@ const LOCK_RELEASE: Command = Command {
 };
 
 fn release(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let (key, token, mut also) = (request.at(2), token(request)?, 0..0);
-    let mut options = Options::new(request, WITHOUT_MORE);
-    while let Some(option) = options.next() {
-        if !read_also(&mut also, option, &mut options, request)? {
-            return Err(Error::SYNTAX);
-        }
-    }
-    if !also.is_empty() {
-        return several::release(tx, with_first(request, also), token, reply);
+    let (key, token) = (request.at(2), token(request)?);
+    if request.len() > WITHOUT_MORE {
+        return several::release(tx, with_first(request, read_more(request)?), token, reply);
     }
     let is_released = match delete_if(tx, key, Condition::Equal(token)) {
         Err(_) if permits::is_set(tx, key) => permits::release(tx, key, token)?,

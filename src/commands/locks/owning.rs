@@ -28,6 +28,7 @@ pub(super) fn may_be_lock(tx: &Transaction<'_>, key: &[u8]) -> bool {
 }
 
 /// Tells other clients that a lock was granted.
+#[inline]
 pub(super) fn tell_of_taking(tx: &Transaction<'_>, key: &[u8], expires_at_ms: u64, is_newcomer: bool) {
     tell_of_write(tx, key, Expiry::At(expires_at_ms));
     if is_newcomer {

@@ -33,7 +33,7 @@ impl Transaction<'_> {
     }
 
     /// Whether a lock is free. If another client holds it, `otherwise` is what the lens hears of it.
-    #[inline]
+    #[inline(always)]
     pub fn finds_free(&mut self, key: &[u8], otherwise: Option<LockChange>) -> bool {
         match self.entry(key) {
             None => {}
@@ -50,7 +50,7 @@ impl Transaction<'_> {
     }
 
     /// Grants a free lock to a token, with a fencing number that was [drawn](Self::fence_for_all) for it.
-    #[inline]
+    #[inline(always)]
     pub fn grant(&mut self, key: &[u8], token: &[u8], expires_at_ms: u64, fence: u64) {
         let entry = Entry::fenced(key, token, fence, Some(expires_at_ms));
         entry.set_stamp(self.keyspace.access.first_now());
@@ -71,8 +71,13 @@ impl Transaction<'_> {
 
     /// Whether a client in line takes a lock that is free, so that the caller must leave it to that one. It
     /// is served when the caller's command has ended. The lock is free if its holder's time has just passed.
+    #[inline]
     pub fn leaves_to_line(&mut self, key: &[u8]) -> bool {
-        if !self.wanted.blocked() || !self.has_line(key) {
+        self.wanted.blocked() && self.is_left_to_line(key)
+    }
+
+    fn is_left_to_line(&mut self, key: &[u8]) -> bool {
+        if !self.has_line(key) {
             return false;
         }
         self.make_way(key);
