@@ -64,6 +64,8 @@ pub struct Fault {
     pub pattern: Option<Pattern<'static>>,
     /// The name that the client must have.
     pub client: Option<Vec<u8>>,
+    /// How likely it strikes a request that fits, above 0; always, if it is not said.
+    pub probability: Option<f64>,
     /// How often it will still strike, down to 0; always, if it is not said.
     pub times_left: Option<u64>,
     /// The action that it takes.
@@ -83,6 +85,8 @@ pub enum Action {
     Close,
     /// Executes the request and loses the reply.
     DropReply,
+    /// Executes the request, and closes the connection after so many bytes of the reply.
+    Cut(usize),
 }
 
 /// The effect of a fault on a request.
@@ -94,8 +98,17 @@ pub enum Blow {
     Delay(Delay),
     /// Its connection is closed.
     Close,
-    /// Its reply is lost.
+    /// It is executed, and then this happens.
+    Sequel(Sequel),
+}
+
+/// What a fault does to a request that was executed, once its reply is complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sequel {
+    /// The reply is lost.
     DropReply,
+    /// The connection is closed after so many bytes of the reply.
+    Cut(usize),
 }
 
 /// A request's being delayed.
@@ -128,6 +141,11 @@ impl Fault {
             && self.on.is_none_or(is_on)
             && self.client.as_deref().is_none_or(is_client)
             && self.pattern.as_ref().is_none_or(|pattern| keys.any(|key| pattern.matches(key)))
+    }
+
+    /// Whether it strikes a request that fits: by chance, if it has a probability.
+    fn happens(&self) -> bool {
+        self.probability.is_none_or(|probability| fastrand::f64() < probability)
     }
 }
 
@@ -187,8 +205,8 @@ impl Faults {
         count
     }
 
-    /// Lets the oldest fault that fits strike a request of this command and these keys; `is_client` returns
-    /// whether the request's client has a name.
+    /// Lets the oldest fault that fits strike a request of this command and these keys, unless chance has
+    /// spared it; `is_client` returns whether the request's client has a name.
     pub fn strike<'k>(
         &self,
         command: &str,
@@ -196,7 +214,10 @@ impl Faults {
         is_client: impl Fn(&[u8]) -> bool,
     ) -> Option<Blow> {
         let mut state = self.state.lock();
-        let at = state.faults.iter().position(|fault| fault.fits(command, keys.clone(), &is_client))?;
+        let at = state
+            .faults
+            .iter()
+            .position(|fault| fault.fits(command, keys.clone(), &is_client) && fault.happens())?;
         let clearings = state.clearings;
         let fault = &mut state.faults[at];
         fault.struck += 1;
@@ -204,7 +225,8 @@ impl Faults {
             Action::Error(text) => Blow::Error(Arc::clone(text)),
             Action::Delay(duration) => Blow::Delay(Delay { until: Instant::now() + *duration, clearings }),
             Action::Close => Blow::Close,
-            Action::DropReply => Blow::DropReply,
+            Action::DropReply => Blow::Sequel(Sequel::DropReply),
+            Action::Cut(bytes) => Blow::Sequel(Sequel::Cut(*bytes)),
         };
         if let Some(times_left) = &mut fault.times_left {
             *times_left -= 1;
@@ -246,7 +268,8 @@ mod tests {
     const NO_KEYS: std::iter::Empty<&[u8]> = std::iter::empty();
 
     fn fault(on: Option<&'static str>, times_left: Option<u64>) -> Fault {
-        Fault { id: 0, on, pattern: None, client: None, times_left, action: Action::Close, struck: 0 }
+        let (pattern, client, probability) = (None, None, None);
+        Fault { id: 0, on, pattern, client, probability, times_left, action: Action::Close, struck: 0 }
     }
 
     #[test]
@@ -262,6 +285,24 @@ mod tests {
         let fits = |keys: &[&[u8]]| fault.fits("del", keys.iter().copied(), |_| true);
         assert!(fits(&[b"lock:a"]) && fits(&[b"a", b"lock:b"]));
         assert!(!fits(&[]) && !fits(&[b"a", b"Lock:b"]));
+    }
+
+    #[test]
+    fn a_request_that_chance_has_spared_is_left_to_the_next_fault() {
+        let (faults, times) = (Faults::default(), 1000);
+        let dice = Fault { probability: Some(0.25), ..fault(None, None) };
+        faults.plant(dice.clone()).unwrap();
+        let hits = (0..times).filter(|_| faults.strike("get", NO_KEYS, |_| true).is_some()).count();
+        // Far beyond ten times the deviation of the binomial distribution.
+        assert!((100..400).contains(&hits), "{hits}");
+        faults.plant(Fault { action: Action::DropReply, ..fault(None, None) }).unwrap();
+        assert!((0..times).all(|_| faults.strike("get", NO_KEYS, |_| true).is_some()));
+        let all = faults.all();
+        assert_eq!(all[0].struck + all[1].struck, hits as u64 + times);
+        assert!(all[1].struck > all[0].struck - hits as u64);
+        faults.clear();
+        faults.plant(Fault { probability: Some(1.0), ..fault(None, None) }).unwrap();
+        assert!((0..times).all(|_| faults.strike("get", NO_KEYS, |_| true).is_some()));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::acl::{User, Users};
 use crate::clients::{Client, LongRequest, LongRequests, Profile, State, Waiting};
 use crate::config::ClientClass;
-use crate::faults::Delay;
+use crate::faults::{Delay, Sequel};
 use crate::keyspace::{Missed, Own, Waiter, Watching, missing_bytes};
 use crate::persistence::Wanted;
 use crate::pubsub::{KINDS, Subscriptions};
@@ -89,8 +89,10 @@ pub struct Session {
     /// Whether a fault has delayed its next command until now. It is executed even if the client must leave,
     /// like a packet that was late on its way.
     pub is_late: bool,
-    /// Whether a fault drops the reply to its next command, which waits to be executed.
-    pub is_unheard: bool,
+    /// Whether a fault has ended its connection: the replies before that must arrive.
+    pub lingers: bool,
+    /// What a fault does after its command that waits: to be executed, or for its reply.
+    pub sequel: Option<Sequel>,
     /// The name of its last command, with its subcommand.
     pub last_command: &'static str,
     /// What its commands have logged.
@@ -212,6 +214,13 @@ pub enum Wait {
     Leaving,
 }
 
+impl Wait {
+    /// Whether the command has begun, and the wait is for its reply.
+    pub fn is_for_reply(self) -> bool {
+        matches!(self, Wait::Until(_) | Wait::ForEver | Wait::Durable { .. } | Wait::Blocked | Wait::Reply)
+    }
+}
+
 /// A wait for keys.
 #[derive(Debug)]
 pub struct Blocked {
@@ -288,7 +297,8 @@ impl Session {
             found_nothing: false,
             was_delayed: false,
             is_late: false,
-            is_unheard: false,
+            lingers: false,
+            sequel: None,
             last_command: State::default().last_command,
             logged: Own::default(),
             began: Instant::now(),
@@ -457,7 +467,7 @@ impl Session {
     /// key. One look instead of many.
     pub fn is_plain(&self) -> bool {
         let is_listening = !self.subscriptions.is_empty() || self.tracking.is_some();
-        let is_waiting = self.is_closing || self.wait.is_some() || self.was_delayed;
+        let is_waiting = self.is_closing || self.wait.is_some() || self.was_delayed || self.sequel.is_some();
         let is_admitted = self.is_authenticated && self.replies == Replies::On && !self.leaves_keys_untouched;
         is_admitted && self.queue.is_none() && !is_listening && !is_waiting
     }

@@ -52,6 +52,19 @@ impl Error {
     pub const BUSY_FUNCTION: Error = Error::fixed(
         "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.",
     );
+    /// A command that would change data of a replica.
+    pub const READ_ONLY: Error = Error::fixed("READONLY You can't write against a read only replica.");
+    /// A command while a snapshot or a log is being loaded.
+    pub const LOADING: Error = Error::fixed("LOADING Redis is loading the dataset in memory");
+    /// A script that the server does not know by this digest.
+    pub const NO_SCRIPT: Error = Error::fixed("NOSCRIPT No matching script. Please use EVAL.");
+    /// A replica that has lost its primary, and returns no old data.
+    pub const MASTER_DOWN: Error =
+        Error::fixed("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
+    /// Several keys of a slot of which only some have moved to another node of a cluster.
+    pub const TRY_AGAIN: Error = Error::fixed("TRYAGAIN Multiple keys request during rehashing of slot");
+    /// A cluster of which a part is missing.
+    pub const CLUSTER_DOWN: Error = Error::fixed("CLUSTERDOWN The cluster is down");
     /// A key that must be there and is not.
     pub const NO_SUCH_KEY: Error = Error::fixed("ERR no such key");
     /// A key that is to be moved or copied to itself.

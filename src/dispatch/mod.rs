@@ -26,12 +26,13 @@ use crate::commands::execution::traces::{error_bytes, show};
 use crate::commands::execution::tracking::answered;
 use crate::commands::facts::lookup::{Finder, Plain, PlainRun, Registered, find, resolve};
 use crate::commands::facts::{Cost, Prepares, Result, Run, Scope, Taken, is_small};
-use crate::commands::testing::faults::{Fate, strike};
+use crate::commands::testing::faults::{Fate, follow_up, strike};
 use crate::commands::transactions::{ended, queue, refused};
 use crate::engine::all_keys;
 use crate::engine::memory::{NotBegun, Unfinished, begin_transaction};
 use crate::engine::off_locks::{Copies, Patience, TookLong, derive_first};
 use crate::engine::remote::{self, NotAnswered};
+use crate::faults::Sequel;
 use crate::instance::Instance;
 use crate::keyspace::{KeyLocation, Keyspace};
 use crate::remote::Remote;
@@ -255,7 +256,7 @@ fn execute_any(
     let is_plain = meter.is_plain();
     let subscriptions = session.subscriptions.total();
     let mut admitted = admit(instance, session, found, request, is_plain);
-    let mut is_heard = true;
+    let mut sequel = None;
     if !is_plain {
         if let (Ok(registered), Some(paused)) = (&admitted, meter.paused)
             && has_to_wait(instance, session, registered, request, paused)
@@ -265,7 +266,7 @@ fn execute_any(
         }
         match fate(instance, session, &admitted, request) {
             Fate::Spared => {}
-            Fate::Unheard => is_heard = false,
+            Fate::Followed(by) => sequel = Some(by),
             Fate::Failed(error) => admitted = Err(error),
             Fate::Withheld => return,
         }
@@ -273,9 +274,7 @@ fn execute_any(
             && queue(session, registered, request, out)
         {
             conclude(session, Ok(()), out, mark);
-            if !is_heard {
-                out.truncate(mark);
-            }
+            sequel.into_iter().for_each(|sequel| follow_up(session, sequel, out, mark));
             session.is_late = false;
             return;
         }
@@ -286,7 +285,7 @@ fn execute_any(
             let ran = begin_and_run(instance, session, registered.command, request, spot, out);
             let result = match ran {
                 Ok(result) => result,
-                Err(wait) => return postpone(session, wait, is_heard),
+                Err(wait) => return postpone(session, wait, sequel),
             };
             let reply_bytes = match &result {
                 Ok(()) => out.len() - mark + session.missing_bytes(),
@@ -317,11 +316,11 @@ fn execute_any(
     }
     conclude(session, result, out, mark);
     if !is_plain {
-        if !is_heard {
-            session.drop_reply();
-            out.truncate(mark);
+        let is_cut = matches!(sequel, Some(Sequel::Cut(_)));
+        sequel.into_iter().for_each(|sequel| follow_up(session, sequel, out, mark));
+        if !is_cut {
+            deliver_mail(session, out, mark, subscriptions);
         }
-        deliver_mail(session, out, mark, subscriptions);
         answered(session, found, request);
         session.is_late = false;
     }
@@ -330,10 +329,10 @@ fn execute_any(
 /// Lets a request wait until what it needs may be free. It is tried again then. Nothing has happened yet,
 /// except that the faults have seen it.
 #[cold]
-fn postpone(session: &mut Session, wait: Wait, is_heard: bool) {
+fn postpone(session: &mut Session, wait: Wait, sequel: Option<Sequel>) {
     session.wait = Some(wait);
     session.was_delayed = true;
-    session.is_unheard = !is_heard;
+    session.sequel = sequel;
 }
 
 /// Runs an admitted request on a transaction over what it needs. Returns an error if it has to wait first.
@@ -616,8 +615,8 @@ fn fate(
     request: Request<'_>,
 ) -> Fate {
     let was_delayed = std::mem::take(&mut session.was_delayed);
-    if std::mem::take(&mut session.is_unheard) {
-        return Fate::Unheard;
+    if let Some(sequel) = session.sequel.take() {
+        return Fate::Followed(sequel);
     }
     match admitted {
         Ok(registered) if !was_delayed && instance.faults.are_planted() => {

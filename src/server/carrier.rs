@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use socket2::SockRef;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 
 use crate::clients::{Backlog, Client, Output, Permit};
 use crate::host::rota::{Lane, LaneTicket};
@@ -81,6 +82,18 @@ impl<Stream: Wire> Carrier<Stream> {
             // If it fails, the client has left already.
             let _ = TcpStream::from(socket).shutdown(Shutdown::Both);
         }
+    }
+
+    /// Ends the output, and drops what the client still sends, for a moment. If a socket is closed while there
+    /// is input that was not read, the system drops output that has not arrived.
+    pub(super) async fn linger(&mut self) {
+        const MOMENT: Duration = Duration::from_secs(1);
+        let mut dropped = [0; 4096];
+        let ending = async {
+            let _ = self.stream.shutdown().await;
+            while self.stream.read(&mut dropped).await.is_ok_and(|read| read > 0) {}
+        };
+        let _ = timeout(MOMENT, ending).await;
     }
 
     /// Another handle of the socket, by which a thread can ask whether the client is still there; `None` if

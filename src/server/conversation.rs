@@ -11,6 +11,7 @@ use crate::commands::execution::origin::Origin;
 use crate::commands::execution::traces::{Measures, charge};
 use crate::commands::facts::Run;
 use crate::commands::facts::lookup::{Registered, find, resolve};
+use crate::commands::testing::faults::follow_up;
 use crate::dispatch::meter::Meter;
 use crate::dispatch::{execute, set_off};
 use crate::faults::Delay;
@@ -53,8 +54,9 @@ pub(super) enum Answered {
     All,
     /// Not all: first the replies so far must be written to the socket.
     Some,
-    /// Not all: first the last reply needs a thread for long requests, which completes it.
-    Incomplete,
+    /// Not all: first the last reply, which begins here, needs a thread for long requests, which completes
+    /// it.
+    Incomplete { reply: usize },
     /// Not all: the next one has to wait for the end of a pause.
     Paused,
     /// Not all: the next one is delayed by a fault.
@@ -228,6 +230,14 @@ impl Conversation {
         }
     }
 
+    /// Does what a fault does after the last request, whose reply begins here and is complete now.
+    #[inline]
+    pub(super) fn follow_up(&mut self, reply: usize) {
+        if let Some(sequel) = self.session.sequel.take() {
+            follow_up(&mut self.session, sequel, &mut self.output, reply);
+        }
+    }
+
     /// Notes that the client has waited for its keys in vain: the lens shows those who wait for locks.
     #[cold]
     pub(super) fn give_up(&self) {
@@ -333,7 +343,7 @@ impl Conversation {
                     *done -= 1;
                     break Answered::Long;
                 }
-                Some(Wait::Reply) => break Answered::Incomplete,
+                Some(Wait::Reply) => break Answered::Incomplete { reply },
                 Some(Wait::Turn) => break Answered::Some,
                 Some(Wait::Delay(delay)) => {
                     // It was not executed.

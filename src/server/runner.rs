@@ -170,10 +170,11 @@ impl<Stream: Wire> Runner<Stream> {
             }
             loop {
                 let answered = self.conversation.answer();
-                if matches!(answered, Answered::Incomplete) {
+                if let Answered::Incomplete { reply } = answered {
                     self.wait_for_thread().await?;
                     let Conversation { session, output, .. } = &mut self.conversation;
                     session.long.iter_mut().for_each(|long| long.complete(output));
+                    self.conversation.follow_up(reply);
                 }
                 if self.conversation.session.long.is_some() && !matches!(answered, Answered::Long) {
                     self.end_long_request().await?;
@@ -181,6 +182,9 @@ impl<Stream: Wire> Runner<Stream> {
                 match answered {
                     Answered::All => break,
                     part => self.go_on_after(part).await?,
+                }
+                if self.conversation.session.is_closing {
+                    break;
                 }
             }
             if let Some(lifeline) = client.known_lifeline()
@@ -196,6 +200,9 @@ impl<Stream: Wire> Runner<Stream> {
         }
         // A client that sends nothing more may still take its replies.
         self.drain().await?;
+        if self.conversation.session.lingers {
+            Box::pin(self.carrier.linger()).await;
+        }
         match self.conversation.session.export.take() {
             Some(wanted) => Box::pin(self.send_snapshot(wanted)).await,
             None => Ok(()),
@@ -484,9 +491,11 @@ impl<Stream: Wire> Runner<Stream> {
             session.logged.end = session.logged.end.max(logged);
             self.conversation.end_waiting(has_waited_for_keys, &served);
             let output = &mut self.conversation.output;
+            let reply = output.len();
             if !last_reply.is_empty() {
                 output.extend_from_slice(&served);
             }
+            self.conversation.follow_up(reply);
             return Ok(());
         }
         if tells_durability && !last_reply.is_empty() {
@@ -514,9 +523,11 @@ impl<Stream: Wire> Runner<Stream> {
             self.conversation.end_waiting(has_waited_for_keys, ending);
         }
         // Unless the client wants no reply, or a fault has dropped it.
+        let reply = self.conversation.output.len();
         if !last_reply.is_empty() {
             self.conversation.output.extend_from_slice(ending);
         }
+        self.conversation.follow_up(reply);
         Ok(())
     }
 

@@ -1,8 +1,9 @@
 //! FAULT: what goes wrong on purpose, for whom, and for how long.
 
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use support::client::{Client, Reply, request};
+use support::client::{Client, Reply, request, words};
 use support::server::{Server, wait_until};
 
 fn start() -> Server {
@@ -19,6 +20,11 @@ fn two() -> (Server, Client, Client) {
 /// Many requests as one.
 fn together(lines: &[&str]) -> Vec<u8> {
     lines.iter().flat_map(|line| request(line.split(' '))).collect()
+}
+
+/// A line as a request.
+fn request_of(line: &str) -> Vec<u8> {
+    request(words(line))
 }
 
 /// A fault as FAULT LIST returns it in RESP2.
@@ -114,6 +120,163 @@ fn a_closed_connection_ends_before_the_command() {
     assert!(client.is_closed());
     let nothing = vec![Reply::from("1"), Reply::Null, Reply::Null];
     assert_eq!(planter.line("MGET a b c").items(), nothing);
+}
+
+#[test]
+fn the_errors_of_redis_have_names() {
+    let (_server, mut planter, mut client) = two();
+    for (action, text) in [
+        ("READONLY", "READONLY You can't write against a read only replica."),
+        ("LOADING", "LOADING Redis is loading the dataset in memory"),
+        ("OOM", "OOM command not allowed when used memory > 'maxmemory'."),
+        ("busy", "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."),
+        ("NOSCRIPT", "NOSCRIPT No matching script. Please use EVAL."),
+        ("NoAuth", "NOAUTH Authentication required."),
+        ("MASTERDOWN", "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."),
+        ("TRYAGAIN", "TRYAGAIN Multiple keys request during rehashing of slot"),
+        ("CLUSTERDOWN", "CLUSTERDOWN The cluster is down"),
+        ("MOVED 3999 127.0.0.1:6381", "MOVED 3999 127.0.0.1:6381"),
+        ("moved 0 :6379", "MOVED 0 :6379"),
+        ("ASK 16383 2001:db8::7:6381", "ASK 16383 2001:db8::7:6381"),
+    ] {
+        planter.line(&format!("FAULT ADD ON get TIMES 1 {action}")).integer();
+        client.line("GET k").is_error(text);
+        client.line("GET k").is_nil();
+        // It is listed as FAULT ADD takes it, too.
+        let last = planter.line("FAULT LIST").items().pop().unwrap().to_string();
+        assert!(last.contains(&format!("\"action\", \"ERROR {text}\"")), "{last}");
+    }
+    planter.line("FAULT CLEAR").is(12);
+    // In a transaction, in a script and in RESP3 it is the error of the request that was sent.
+    planter.line("FAULT ADD ON incr READONLY").is(13);
+    client.line("MULTI").is_ok();
+    client.line("INCR n").is_error("READONLY You can't write against a read only replica.");
+    client.line("EXEC").is_error("EXECABORT Transaction discarded because of previous errors.");
+    client.line("EVAL \"return redis.call('INCR', KEYS[1])\" 1 n").is(1);
+    planter.line("FAULT ADD ON eval NOSCRIPT").is(14);
+    client.line("HELLO 3").ignored();
+    client.line("EVAL \"return 1\" 0").is_error("NOSCRIPT No matching script. Please use EVAL.");
+}
+
+// A connection that ends within a reply
+
+/// The rest of what a client receives before its connection ends.
+fn rest(client: &Client) -> String {
+    let mut rest = Vec::new();
+    let _ = client.stream().read_to_end(&mut rest);
+    String::from_utf8(rest).unwrap()
+}
+
+#[test]
+fn a_connection_ends_within_a_reply_and_earlier_replies_arrive_whole() {
+    let (server, mut planter, _) = two();
+    planter.line("FAULT ADD ON incr MATCH cut CUT 2").is(1);
+    let client = server.client();
+    let mut stream = client.stream();
+    stream.write_all(&together(&["INCR whole", "PING", "INCR cut", "INCR never", "PING"])).unwrap();
+    assert_eq!(rest(&client), ":1\r\n+PONG\r\n:1");
+    // It was executed, and nothing behind it.
+    planter.line("MGET whole cut never").is(Reply::Array(vec!["1".into(), "1".into(), Reply::Null]));
+    assert!(listed(&mut planter, 0).ends_with("\"action\", \"CUT 2\", \"struck\", (integer) 1]"));
+}
+
+#[test]
+fn a_reply_may_be_cut_off_anywhere() {
+    let (server, mut planter, _) = two();
+    for (bytes, request, reply) in [
+        (0, "SETNX new v", ""),
+        (1, "HSET h f v", ":"),
+        (9, "LRANGE l 0 -1", "*2\r\n$1\r\na"),
+        (100, "GET k", "$1\r\nv\r\n"),
+        (2, "EVAL \"return {1,2}\" 0", "*2"),
+    ] {
+        planter.line("FAULT CLEAR").ignored();
+        planter.line("DEL k l").ignored();
+        planter.line("SET k v").is_ok();
+        planter.line("RPUSH l a b").is(2);
+        planter.line(&format!("FAULT ADD CLIENT worker CUT {bytes}")).integer();
+        let mut client = server.client();
+        client.line("CLIENT SETNAME worker").is_ok();
+        client.stream().write_all(&request_of(request)).unwrap();
+        assert_eq!(rest(&client), reply, "{request}");
+    }
+    planter.line("GET new").is("v");
+}
+
+#[test]
+fn a_reply_is_cut_off_in_a_transaction_and_in_resp3() {
+    let (server, mut planter, _) = two();
+    planter.line("FAULT ADD ON exec CUT 5").is(1);
+    planter.line("FAULT ADD ON set MATCH k CUT 4").is(2);
+    planter.line("FAULT ADD ON hgetall CUT 6").is(3);
+    let client = server.client();
+    let mut stream = client.stream();
+    stream.write_all(&together(&["MULTI", "INCR n", "EXEC", "INCR n"])).unwrap();
+    assert_eq!(rest(&client), "+OK\r\n+QUEUED\r\n*1\r\n:");
+    let client = server.client();
+    let mut stream = client.stream();
+    stream.write_all(&together(&["MULTI", "SET k v", "EXEC"])).unwrap();
+    assert_eq!(rest(&client), "+OK\r\n+QUE");
+    // Messages do not come behind half a reply.
+    planter.line("HSET h f v").is(1);
+    let mut client = server.client3();
+    client.line("SUBSCRIBE news").ignored();
+    client.line("CLIENT TRACKING ON").is_ok();
+    client.stream().write_all(&together(&["HGETALL h"])).unwrap();
+    assert_eq!(rest(&client), "%1\r\n$1");
+    planter.line("MGET n k").is(Reply::Array(vec!["1".into(), Reply::Null]));
+}
+
+#[test]
+fn a_reply_is_cut_off_for_which_the_client_has_waited() {
+    let (server, mut planter, _) = two();
+    planter.line("FAULT ADD ON blpop CUT 6").is(1);
+    planter.line("FAULT ADD ON wait CUT 1").is(2);
+    let client = server.client();
+    let mut stream = client.stream();
+    stream.write_all(&together(&["INCR n", "BLPOP list 0", "INCR n"])).unwrap();
+    wait_until("it waits", || planter.info("blocked_clients") == "1");
+    planter.line("RPUSH list v").is(1);
+    assert_eq!(rest(&client), ":1\r\n*2\r\n$4");
+    let mut client = server.client();
+    client.stream().write_all(&together(&["WAIT 1 10", "INCR n"])).unwrap();
+    assert_eq!(client.bytes(1), b":");
+    assert!(client.is_closed());
+    planter.line("MGET n list").is(Reply::Array(vec!["1".into(), Reply::Null]));
+}
+
+#[test]
+fn a_long_reply_is_cut_off_where_it_was_stated() {
+    const BYTES: usize = 17 << 20;
+    let (server, mut planter, _) = two();
+    planter.cmd(["SETRANGE", "long", &(BYTES - 1).to_string(), "x"]).is(BYTES as i64);
+    for bytes in [4, BYTES / 2, 2 * BYTES] {
+        planter.line(&format!("FAULT ADD ON get MATCH long TIMES 1 CUT {bytes}")).integer();
+        let client = server.client();
+        let mut stream = client.stream();
+        stream.write_all(&together(&["INCR n", "GET long", "INCR never", "GET long"])).unwrap();
+        let reply = rest(&client);
+        let whole = format!("${BYTES}\r\n").len() + BYTES + 2;
+        assert!(reply[4..].starts_with("$178") && reply.len() == 4 + bytes.min(whole), "{bytes}");
+    }
+    planter.line("GET never").is_nil();
+}
+
+#[test]
+fn replies_before_one_that_was_cut_off_arrive_though_the_client_sends_more() {
+    let (server, mut planter, _) = two();
+    planter.cmd(["SET", "large", &"x".repeat(1 << 20)]).is_ok();
+    for action in ["CUT 3", "CLOSE"] {
+        planter.line(&format!("FAULT ADD ON strlen TIMES 1 {action}")).integer();
+        let client = server.client();
+        let requests = [together(&["GET large"; 8]), together(&["STRLEN large"; 20_000])].concat();
+        let (mut sending, sent) = (client.stream().try_clone().unwrap(), requests);
+        let sender = std::thread::spawn(move || _ = sending.write_all(&sent));
+        let reply = rest(&client);
+        let cut = if action == "CLOSE" { 0 } else { 3 };
+        assert_eq!(reply.len(), 8 * ("$1048576\r\n".len() + (1 << 20) + 2) + cut, "{action}");
+        sender.join().unwrap();
+    }
 }
 
 // Delays
@@ -327,6 +490,28 @@ fn a_fault_that_strikes_n_times_does_no_more_and_is_listed_until_it_is_removed()
 }
 
 #[test]
+fn a_fault_strikes_with_its_probability_whatever_it_does() {
+    let (_server, mut planter, mut client) = two();
+    planter.line("FAULT ADD ON get PROBABILITY 0.5 TIMES 20 ERROR boom").is(1);
+    planter.line("FAULT ADD ON strlen PROBABILITY 1 OOM").is(2);
+    let requests: u64 = (1..)
+        .take_while(|_| {
+            client.line("GET k").ignored();
+            planter.info("faults_struck") != "20"
+        })
+        .count() as u64;
+    // All twenty in a row would be one of a million.
+    assert!((20..2000).contains(&requests), "{requests}");
+    client.line("STRLEN k").is_error("OOM command not allowed when used memory > 'maxmemory'.");
+    assert!(listed(&mut planter, 0).contains("\"probability\", \"0.5\", \"times-left\", (integer) 0"));
+    for action in ["DELAY 1", "CLOSE", "DROP-REPLY", "CUT 1", "READONLY"] {
+        planter.line(&format!("FAULT ADD ON append PROBABILITY 1e-300 {action}")).integer();
+    }
+    (1..=100).for_each(|length| client.line("APPEND a x").is(length));
+    planter.line("FAULT CLEAR").is(7);
+}
+
+#[test]
 fn the_eldest_fault_strikes_and_no_other() {
     let (_server, mut planter, mut client) = two();
     for text in ["one", "two", "three"] {
@@ -443,18 +628,18 @@ fn faults_are_listed_and_removed() {
     server.client().line("SET k v").is_error("LOADING not yet");
     assert_eq!(
         listed(&mut planter, 0),
-        "[\"id\", (integer) 1, \"on\", \"set\", \"match\", (nil), \"client\", (nil), \"times-left\", \
-         (integer) 1, \"action\", \"ERROR LOADING not yet\", \"struck\", (integer) 1]"
+        "[\"id\", (integer) 1, \"on\", \"set\", \"match\", (nil), \"client\", (nil), \
+         \"probability\", (nil), \"times-left\", (integer) 1, \"action\", \"ERROR LOADING not yet\", \"struck\", (integer) 1]"
     );
     let mut in_resp3 = server.client3().line("FAULT LIST").items();
     assert!(
         !in_resp3.is_empty()
-            && in_resp3.iter().all(|fault| matches!(fault, Reply::Map(pairs) if pairs.len() == 7))
+            && in_resp3.iter().all(|fault| matches!(fault, Reply::Map(pairs) if pairs.len() == 8))
     );
     assert_eq!(
         in_resp3.remove(1).to_string(),
-        "[\"id\", (integer) 2, \"on\", (nil), \"match\", \"lock:*\", \"client\", \"me\", \"times-left\", \
-         (nil), \"action\", \"DELAY 250\", \"struck\", (integer) 0]"
+        "[\"id\", (integer) 2, \"on\", (nil), \"match\", \"lock:*\", \"client\", \"me\", \
+         \"probability\", (nil), \"times-left\", (nil), \"action\", \"DELAY 250\", \"struck\", (integer) 0]"
     );
     assert!(
         listed(&mut planter, 2).contains("\"CLOSE\"") && listed(&mut planter, 3).contains("\"DROP-REPLY\"")
@@ -475,6 +660,11 @@ fn what_is_no_fault_is_refused() {
     let (_server, mut planter, _) = two();
     let syntax = "ERR syntax error";
     let delay = "ERR DELAY must be between 0 and 3600000";
+    let probability = "ERR PROBABILITY must be above 0 and at most 1";
+    let cut = "ERR CUT must be between 0 and 9223372036854775807";
+    let slot = "ERR the slot must be between 0 and 16383";
+    let address = "takes a slot and the address of a node: host:port";
+    let (moved, ask) = (&format!("ERR MOVED {address}")[..], &format!("ERR ASK {address}")[..]);
     let times = "ERR TIMES must be between 1 and 9223372036854775807";
     for (line, error) in [
         ("ADD", "ERR wrong number of arguments for 'fault|add' command"),
@@ -495,6 +685,32 @@ fn what_is_no_fault_is_refused() {
         ("ADD TIMES x CLOSE", "ERR value is not an integer or out of range"),
         ("ADD DELAY 3600001", delay),
         ("ADD DELAY -1", delay),
+        ("ADD READONLY now", syntax),
+        ("ADD READONLY READONLY", syntax),
+        ("ADD PROBABILITY 0.5", syntax),
+        ("ADD PROBABILITY", syntax),
+        ("ADD PROBABILITY 0.5 PROBABILITY 0.5 CLOSE", syntax),
+        ("ADD PROBABILITY 0 CLOSE", probability),
+        ("ADD PROBABILITY -0.5 CLOSE", probability),
+        ("ADD PROBABILITY 1.01 CLOSE", probability),
+        ("ADD PROBABILITY inf CLOSE", probability),
+        ("ADD PROBABILITY nan CLOSE", "ERR value is not a valid float"),
+        ("ADD PROBABILITY half CLOSE", "ERR value is not a valid float"),
+        ("ADD CUT", syntax),
+        ("ADD CUT -1", cut),
+        ("ADD CUT x", "ERR value is not an integer or out of range"),
+        ("ADD CUT 1 2", syntax),
+        ("ADD MOVED", syntax),
+        ("ADD MOVED 1", syntax),
+        ("ADD MOVED 16384 a:1", slot),
+        ("ADD ASK -1 a:1", slot),
+        ("ADD ASK x a:1", "ERR value is not an integer or out of range"),
+        ("ADD MOVED 1 host", moved),
+        ("ADD MOVED 1 host:", moved),
+        ("ADD MOVED 1 host:0", moved),
+        ("ADD ASK 1 host:65536", ask),
+        ("ADD ASK 1 \"a b:1\"", ask),
+        ("ADD MOVED 1 a:1 b:2", syntax),
         ("NOSUCH", "ERR unknown subcommand 'NOSUCH'. Try FAULT HELP."),
     ] {
         planter.line(&format!("FAULT {line}")).is_error(error);
@@ -508,6 +724,7 @@ fn what_is_no_fault_is_refused() {
     planter
         .cmd(["FAULT", "ADD", "ON", &long, "CLOSE"])
         .is_error(&format!("ERR unknown command '{}'", &long[..128]));
+    planter.cmd(["FAULT", "ADD", "ASK", "1", "a\r\n:1"]).is_error(ask);
     assert_eq!(planter.line("FAULT LIST").items(), []);
 }
 

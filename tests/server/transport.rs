@@ -148,6 +148,21 @@ fn a_certificate_is_asked_for_only_as_the_parameters_say() {
     }
 }
 
+#[test]
+fn a_fault_ends_a_connection_of_tls_within_a_reply() {
+    let certificates = Certificates::new("tls-cut");
+    let (server, tls_port) = certificates.serve_with("no", &["--enable-fault-command", "yes"]);
+    let mut planter = server.client();
+    planter.cmd(["SET", "k", &"x".repeat(100_000)]).is_ok();
+    planter.line("FAULT ADD ON get CUT 70000").is(1);
+    let mut client = certificates.client(tls_port, false);
+    client.write_all(b"STRLEN k\r\nGET k\r\nPING\r\n").unwrap();
+    let mut replies = Vec::new();
+    client.read_to_end(&mut replies).unwrap();
+    let expected = [b":100000\r\n$100000\r\n", &b"x".repeat(100_000)[..]].concat();
+    assert_eq!(replies, expected[..":100000\r\n".len() + 70_000]);
+}
+
 /// What a handshake with one version of TLS agrees on: the cipher suite, or why there is none.
 fn agreed(
     certificates: &Certificates,

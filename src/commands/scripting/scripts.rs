@@ -101,8 +101,6 @@ const EVALSHA_RO: Command = Command {
     ..EVAL_RO
 };
 
-const NO_SCRIPT: Error = Error::fixed("NOSCRIPT No matching script. Please use EVAL.");
-
 fn run_text(
     context: &mut Context<'_, '_>,
     request: Request<'_>,
@@ -132,10 +130,10 @@ fn run_known(
 ) -> Result {
     let instance = context.instance;
     show_script(context, request);
-    let digest = Digest::parse(request.at(1)).ok_or(NO_SCRIPT)?;
+    let digest = Digest::parse(request.at(1)).ok_or(Error::NO_SCRIPT)?;
     let keys = key_count(request)?;
     instance.scripting.with(|interpreter| {
-        let known = interpreter.script(&digest).ok_or(NO_SCRIPT)?;
+        let known = interpreter.script(&digest).ok_or(Error::NO_SCRIPT)?;
         let _run = instance.scripting.running.begin_script(context.session.began);
         run_script(context, interpreter, known, keys, is_read_only, request, reply)
     })

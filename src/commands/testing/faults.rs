@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use crate::faults::{Action, Blow, DELAY_MS_MAX, FAULTS_MAX, Fault, TEXT_BYTES_MAX, TooMany};
+use crate::faults::{Action, Blow, DELAY_MS_MAX, FAULTS_MAX, Fault, Sequel, TEXT_BYTES_MAX, TooMany};
 use crate::glob::Pattern;
 use crate::instance::Instance;
 use crate::name_table::NameTable;
+use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
 use crate::session::{Session, Wait};
 use crate::statistics::Count;
+use crate::types::sorted_sets::score;
 
 use crate::commands::args::{self, Options, is_word};
 use crate::commands::costs;
@@ -41,6 +43,36 @@ const FAULT: Command = Command {
     ..FAULTS
 };
 
+/// Errors of Redis that are actions by their code words.
+static NAMED: [(&str, Error); 9] = [
+    ("READONLY", Error::READ_ONLY),
+    ("LOADING", Error::LOADING),
+    ("OOM", Error::OUT_OF_MEMORY),
+    ("BUSY", Error::BUSY),
+    ("NOSCRIPT", Error::NO_SCRIPT),
+    ("NOAUTH", Error::NOT_AUTHENTICATED),
+    ("MASTERDOWN", Error::MASTER_DOWN),
+    ("TRYAGAIN", Error::TRY_AGAIN),
+    ("CLUSTERDOWN", Error::CLUSTER_DOWN),
+];
+
+/// Their names as arguments.
+const NAMES: [Argument; NAMED.len()] = {
+    let mut names = [""; NAMED.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = NAMED[at].0;
+        at += 1;
+    }
+    Argument::words(names)
+};
+
+/// The slots of a cluster.
+const SLOTS: u64 = 1 << 14;
+
+/// What a node of a cluster says of a key that another node has.
+const REDIRECTION: &[Argument] = &[Argument::integer("slot"), Argument::string("host:port")];
+
 const FAULT_ADD: Command = Command {
     name: "fault|add",
     summary: "Adds a fault that applies to matching requests; returns its ID.",
@@ -49,6 +81,7 @@ const FAULT_ADD: Command = Command {
         Argument::string("command").token("ON").optional(),
         Argument::pattern("pattern").token("MATCH").optional(),
         Argument::string("name").token("CLIENT").optional(),
+        Argument::double("probability").token("PROBABILITY").optional(),
         Argument::integer("count").token("TIMES").optional(),
         Argument::one_of(
             "action",
@@ -57,6 +90,10 @@ const FAULT_ADD: Command = Command {
                 Argument::integer("milliseconds").token("DELAY"),
                 Argument::word("CLOSE"),
                 Argument::word("DROP-REPLY"),
+                Argument::integer("bytes").token("CUT"),
+                Argument::one_of("name", &NAMES),
+                Argument::block("moved", REDIRECTION).token("MOVED"),
+                Argument::block("ask", REDIRECTION).token("ASK"),
             ],
         ),
     ],
@@ -85,7 +122,8 @@ fn add(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
 /// Reads what is to be planted: filters in any order, each at most once, and then the action.
 fn parse(names: &NameTable, request: Request<'_>) -> Result<Fault> {
     let mut options = Options::new(request, 2);
-    let (mut on, mut pattern, mut client, mut times_left) = (None, None, None, None);
+    let (mut on, mut pattern, mut client) = (None, None, None);
+    let (mut probability, mut times_left) = (None, None);
     let action = loop {
         match options.value()? {
             word if is_word(word, "on") && on.is_none() => on = Some(target(names, options.value()?)?),
@@ -93,6 +131,9 @@ fn parse(names: &NameTable, request: Request<'_>) -> Result<Fault> {
                 pattern = Some(Pattern::owned(&text(options.value()?)?));
             }
             word if is_word(word, "client") && client.is_none() => client = Some(text(options.value()?)?),
+            word if is_word(word, "probability") && probability.is_none() => {
+                probability = Some(likelihood(options.value()?)?);
+            }
             word if is_word(word, "times") && times_left.is_none() => {
                 times_left = Some(within(options.value()?, 1, i64::MAX as u64, "TIMES")?);
             }
@@ -105,13 +146,43 @@ fn parse(names: &NameTable, request: Request<'_>) -> Result<Fault> {
             }
             word if is_word(word, "close") => break Action::Close,
             word if is_word(word, "drop-reply") => break Action::DropReply,
-            _ => return Err(Error::SYNTAX),
+            word if is_word(word, "cut") => {
+                break Action::Cut(within(options.value()?, 0, i64::MAX as u64, "CUT")? as usize);
+            }
+            word if is_word(word, "moved") => break redirection("MOVED", &mut options)?,
+            word if is_word(word, "ask") => break redirection("ASK", &mut options)?,
+            word => {
+                let named = NAMED.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()));
+                let (_, error) = named.ok_or(Error::SYNTAX)?;
+                break Action::Error(error.as_bytes().into());
+            }
         }
     };
     match options.next() {
         Some(_) => Err(Error::SYNTAX),
-        None => Ok(Fault { id: 0, on, pattern, client, times_left, action, struck: 0 }),
+        None => Ok(Fault { id: 0, on, pattern, client, probability, times_left, action, struck: 0 }),
     }
+}
+
+/// How likely a request is struck: above 0, since such a fault would do nothing.
+fn likelihood(text: &[u8]) -> Result<f64> {
+    let number = score::parse(text).ok_or(Error::NOT_A_FLOAT)?;
+    let is_chance = number > 0.0 && number <= 1.0;
+    is_chance.then_some(number).ok_or(Error::fixed("ERR PROBABILITY must be above 0 and at most 1"))
+}
+
+/// The error with which a node of a cluster sends clients to another node. As in Redis, the host may be
+/// missing: then it is the same one.
+fn redirection(code: &str, options: &mut Options<'_>) -> Result<Action> {
+    let slot = within(options.value()?, 0, SLOTS - 1, "the slot")?;
+    let address = text(options.value()?)?;
+    let colon = address.iter().rposition(|byte| *byte == b':');
+    let port = colon.and_then(|at| parse_integer(&address[at + 1..]));
+    let is_port = port.is_some_and(|port| (1..=i64::from(u16::MAX)).contains(&port));
+    if !is_port || !address.iter().all(u8::is_ascii_graphic) {
+        return Err(Error::text(format!("ERR {code} takes a slot and the address of a node: host:port")));
+    }
+    Ok(Action::Error([format!("{code} {slot} ").as_bytes(), &address].concat().into()))
 }
 
 /// The command of a name, if a fault may apply to it.
@@ -170,6 +241,7 @@ fn list(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Resu
             ("on", text(fault.on.map(str::as_bytes))),
             ("match", text(fault.pattern.as_ref().map(Pattern::bytes))),
             ("client", text(fault.client.as_deref())),
+            ("probability", fault.probability.map_or_else(tree::null, tree::double)),
             ("times-left", fault.times_left.map_or_else(tree::null, |times| tree::integer(times as i64))),
             ("action", tree::bulk(describe(&fault.action))),
             ("struck", tree::integer(fault.struck as i64)),
@@ -184,6 +256,7 @@ fn describe(action: &Action) -> Vec<u8> {
         Action::Delay(duration) => format!("DELAY {}", duration.as_millis()).into_bytes(),
         Action::Close => b"CLOSE".to_vec(),
         Action::DropReply => b"DROP-REPLY".to_vec(),
+        Action::Cut(bytes) => format!("CUT {bytes}").into_bytes(),
     }
 }
 
@@ -249,8 +322,8 @@ fn is_never_struck(command: &Command) -> bool {
 pub(crate) enum Fate {
     /// All: none struck it.
     Spared,
-    /// All but its reply.
-    Unheard,
+    /// It is executed, and then this happens.
+    Followed(Sequel),
     /// An error in place of its reply; it was not executed.
     Failed(Error),
     /// Nothing for now, and nothing at all if its connection is being closed.
@@ -276,9 +349,9 @@ pub(crate) fn strike(
     instance.statistics.add(Count::Faults, 1);
     match blow {
         Blow::Error(text) => Fate::Failed(Error::bytes(text.to_vec())),
-        Blow::DropReply => Fate::Unheard,
+        Blow::Sequel(sequel) => Fate::Followed(sequel),
         Blow::Close => {
-            session.is_closing = true;
+            close(session);
             Fate::Withheld
         }
         Blow::Delay(delay) => {
@@ -289,9 +362,37 @@ pub(crate) fn strike(
     }
 }
 
+/// Does what a fault does after a request, whose reply begins here: now, or once the reply is complete, if the
+/// client waits for it.
+#[cold]
+pub(crate) fn follow_up(session: &mut Session, sequel: Sequel, out: &mut Vec<u8>, reply: usize) {
+    if sequel == Sequel::DropReply {
+        session.drop_reply();
+        out.truncate(reply);
+    }
+    if session.wait.is_some_and(Wait::is_for_reply) {
+        session.sequel = Some(sequel);
+    } else if let Sequel::Cut(bytes) = sequel {
+        out.truncate(reply.saturating_add(bytes));
+        close(session);
+    }
+}
+
+/// Ends the connection once what was written has arrived.
+fn close(session: &mut Session) {
+    (session.is_closing, session.lingers) = (true, true);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_of_an_error_is_its_code_word() {
+        for (name, error) in &NAMED {
+            assert_eq!(error.as_bytes().split(|byte| *byte == b' ').next(), Some(name.as_bytes()));
+        }
+    }
 
     #[test]
     fn an_error_has_a_code_word() {
