@@ -84,8 +84,8 @@ impl<Stream: Wire> Carrier<Stream> {
         }
     }
 
-    /// Ends the output, and drops what the client still sends, for a moment. If a socket is closed while there
-    /// is input that was not read, the system drops output that has not arrived.
+    /// Ends the output, and drops what the client still sends, for a moment. If a socket is closed while
+    /// there is input that was not read, the system drops output that has not arrived.
     pub(super) async fn linger(&mut self) {
         const MOMENT: Duration = Duration::from_secs(1);
         let mut dropped = [0; 4096];

@@ -629,7 +629,8 @@ fn faults_are_listed_and_removed() {
     assert_eq!(
         listed(&mut planter, 0),
         "[\"id\", (integer) 1, \"on\", \"set\", \"match\", (nil), \"client\", (nil), \
-         \"probability\", (nil), \"times-left\", (integer) 1, \"action\", \"ERROR LOADING not yet\", \"struck\", (integer) 1]"
+         \"probability\", (nil), \"times-left\", (integer) 1, \
+         \"action\", \"ERROR LOADING not yet\", \"struck\", (integer) 1]"
     );
     let mut in_resp3 = server.client3().line("FAULT LIST").items();
     assert!(

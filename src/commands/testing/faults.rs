@@ -362,8 +362,8 @@ pub(crate) fn strike(
     }
 }
 
-/// Does what a fault does after a request, whose reply begins here: now, or once the reply is complete, if the
-/// client waits for it.
+/// Does what a fault does after a request, whose reply begins here: now, or once the reply is complete, if
+/// the client waits for it.
 #[cold]
 pub(crate) fn follow_up(session: &mut Session, sequel: Sequel, out: &mut Vec<u8>, reply: usize) {
     if sequel == Sequel::DropReply {
