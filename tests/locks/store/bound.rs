@@ -22,6 +22,7 @@ on_both! {
     what_is_left_is_left_when_the_front_end_ends
     the_holder_hears_how_it_has_lost_the_lock_wherever_that_was
     the_holder_hears_nothing_of_what_it_has_done_itself
+    a_front_end_that_stood_still_has_lost_its_lock_and_takes_it_from_no_other
 }
 
 /// Takes the lock `l` and returns the number.
@@ -290,6 +291,24 @@ fn the_holder_hears_nothing_of_what_it_has_done_itself(kind: Kind) {
     let number = take(&mut holder, "60000 NOTIFY");
     observer.line("DEL l").is(1);
     holder.reply().is(lost(number, "deleted"));
+}
+
+fn a_front_end_that_stood_still_has_lost_its_lock_and_takes_it_from_no_other(kind: Kind) {
+    let Some((_cluster, one, other)) = pair(kind, "bound-stopped") else { return };
+    let (mut holder, mut next) = (one.client3(), other.client());
+    for _ in 0..3 {
+        let number = take(&mut holder, "600 BOUND NOTIFY");
+        one.signal("STOP");
+        let next_number = next.line("LOCK ACQUIRE l b PX 60000 WAIT 60000").integer();
+        assert!(next_number > number);
+        one.signal("CONT");
+        let heard = holder.reply().reply();
+        assert!(["expired", "overwritten"].map(|why| lost(number, why)).contains(&heard), "{heard:?}");
+        holder.line("LOCK EXTEND l a PX 600 BOUND").is_nil();
+        next.line("LOCK FENCE l b").is(next_number);
+        assert!(next.line("PTTL l").integer() > 30_000);
+        next.line("LOCK RELEASE l b").is(1);
+    }
 }
 
 marked!(needs_tools: a_front_end_that_cannot_reach_the_store_tells_the_holder_when_the_time_has_passed);
