@@ -125,24 +125,30 @@ impl Keyspace {
     /// effects for clients, under the lock. The caller holds nothing.
     pub fn ring_alarms(&self, may_free: bool, mut notify: impl FnMut(Vec<Effect>)) {
         let alarms = &self.followers.alarms;
-        for (database, key) in alarms.take_due(self.clock.now_ms()) {
-            let number = self.shard_of(self.hash(&key));
+        for name in alarms.take_due(self.clock.now_ms()) {
+            let (database, key) = (name.database, &*name.key);
+            let number = self.shard_of(self.hash(key));
             let Some(shard) = self.lock_soon(number) else {
                 // Another thread holds the shard for long.
-                alarms.put_off((database, key));
+                alarms.put_off(name);
                 continue;
             };
             let mut tx = self.transaction(database, Held::Many(vec![(number, shard)]));
-            tx.tend_bond(&key);
+            tx.tend_bond(&name, may_free);
             if may_free {
-                tx.free_expired(&key);
+                tx.free_expired(key);
                 // If it has not expired, it gets an alarm again.
-                tx.note_ready(database, &key);
-                tx.doubt(&key, None);
-            } else if tx.is_expired(&key) {
-                alarms.put_off((database, key));
+                match &name.permit {
+                    Some(token) => tx.doubt_permit(key, token),
+                    None => {
+                        tx.note_ready(database, key);
+                        tx.doubt(key, None);
+                    }
+                }
+            } else if tx.is_to_free(&name) {
+                alarms.put_off(name);
             } else {
-                tx.set_alarm(&key);
+                tx.set_guard_alarm(key, name.permit.as_deref());
             }
             end(tx, self, &mut notify);
         }

@@ -68,7 +68,10 @@ pub(crate) use transaction::following::blocked::{
     Attempt, Attempted, Claimed, Served, Waiter, WaitingClients,
 };
 pub(crate) use transaction::following::bonds::{BondShown, BondTerms};
-pub(crate) use transaction::following::guards::{Guard, GuardWish};
+pub(crate) use transaction::following::guarded::Guarded;
+pub(crate) use transaction::following::guards::{
+    Guard, GuardWish, PERMIT_END_MS_MAX, PermitForm, PermitWish,
+};
 pub(crate) use transaction::following::interest::Interest;
 pub(crate) use transaction::following::journal::{Journal, LongKey, Own, Piece};
 use transaction::following::lens::Allowance;

@@ -30,7 +30,7 @@ use super::batch::{Attempt, AttemptPart, Verdict};
 use super::news::{Ears, News};
 use super::row::{Key, KeyMap, Live, Row};
 use super::{Listening, Looked, NotJoined, Remote};
-use crate::keyspace::{BondShown, Cut, Guard, GuardWish, Lifeline, LossReason, LostLock};
+use crate::keyspace::{BondShown, Cut, Guard, GuardWish, Guarded, Lifeline, LossReason, LostLock};
 use crate::values::ABSENT_KIND;
 
 /// The pause before a store is asked again that could not be reached.
@@ -318,7 +318,7 @@ impl Remote {
         let now_ms = self.clock.now_ms();
         let posts = wishes.into_iter().map(|wish| {
             let StoreWish { key, token, number, expires_at_ms, wish } = wish;
-            let mut guard = Guard::in_store(key.database as usize, &key.name, number);
+            let mut guard = Guard::in_store(Guarded::key(key.database as usize, &key.name), number);
             guard.grant(&wish, client, || lifeline, expires_at_ms, now_ms);
             let state = State {
                 guard: Some(guard),

@@ -580,7 +580,6 @@ fn clients_that_know_only_redis_see_what_the_page_says() {
 fn wrong_options_are_refused() {
     let server = Server::start();
     let mut client = server.client();
-    let guarded = "ERR BOUND and NOTIFY are for locks of one holder";
     for (options, error) in [
         ("SHARED SHARED", "ERR syntax error"),
         ("SHARED LIMIT 1", "ERR syntax error"),
@@ -590,8 +589,6 @@ fn wrong_options_are_refused() {
         ("LIMIT -1", "ERR LIMIT must be positive"),
         ("LIMIT x", "ERR LIMIT must be positive"),
         ("LIMIT 18446744073709551616", "ERR LIMIT must be positive"),
-        ("SHARED BOUND", guarded),
-        ("LIMIT 2 NOTIFY", guarded),
     ] {
         client.line(&format!("LOCK ACQUIRE l a PX 60000 {options}")).is_error(error);
     }
@@ -600,8 +597,6 @@ fn wrong_options_are_refused() {
         client.line(&format!("LOCK ACQUIRE l a PX {lifetime} SHARED")).is_error(expected);
     }
     client.line("EXISTS l").is(0);
-    take(&mut client, "a", "PX 60000 SHARED");
-    client.line("LOCK EXTEND l a PX 60000 BOUND").is_error(guarded);
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod lock_libraries;
 mod lock_likes;
 mod lock_metrics;
 mod lock_notify;
+mod lock_permits;
 mod lock_shared;
 mod lock_thieves;
 mod locks;

@@ -162,7 +162,7 @@ fn wish_for<'k>(
     is_notified: bool,
     bond: Option<BondTerms>,
 ) {
-    keys.for_each(|key| tx.wish(GuardWish { key: key.into(), is_notified, bond }));
+    keys.for_each(|key| tx.wish(GuardWish { key: key.into(), permit: None, is_notified, bond }));
 }
 
 const EXTENDED: KeyFlags = KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE);
@@ -202,7 +202,7 @@ fn extend(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
         }
     }
     if also.is_empty() && permits::are_at(tx, request.at(2)) {
-        return permits::extend(tx, request.at(2), token, (lifetime, bound.is_some()), reply);
+        return permits::extend(tx, request.at(2), token, (lifetime, bound), reply);
     }
     let expires_at_ms = expiry(tx, lifetime, "lock|extend")?;
     let bond = bound.map(|bound| bound.terms(lifetime)).transpose()?;

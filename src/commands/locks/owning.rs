@@ -44,7 +44,7 @@ pub(super) fn take_again(tx: &mut Transaction<'_>, key: &[u8], expires_at_ms: u6
         tx.set_expiry(key, Some(expires_at_ms));
     }
     if !is_bound {
-        tx.promise_lock(key, expires_at_ms);
+        tx.promise_lock(key, None, expires_at_ms);
     }
     fence
 }

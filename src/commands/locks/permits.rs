@@ -15,12 +15,12 @@
 //! No permit has a fencing number: each reply that grants or extends one draws a number, and no key keeps
 //! it.
 
-use crate::keyspace::{Change, Transaction};
+use crate::keyspace::{BondTerms, Change, GuardWish, PERMIT_END_MS_MAX, PermitForm, PermitWish, Transaction};
 use crate::resp::Reply;
 use crate::types::sorted_sets::{SortedSet, SortedSetView};
-use crate::values::{ABSENT_KIND, SORTED_SET_KIND};
+use crate::values::{ABSENT_KIND, SORTED_SET_KIND, Type, Value};
 
-use super::arguments::Acquiring;
+use super::arguments::{Acquiring, Bound};
 use crate::commands::args;
 use crate::commands::error::Error;
 use crate::commands::facts::{Result, Taken};
@@ -42,14 +42,33 @@ const CLEARED_MAX: usize = 256;
 /// where it moves to another server (MIGRATE, RESTORE).
 const APART_MS_MAX: u64 = 100;
 
-/// The latest end: a score is exact up to here.
-const END_MS_MAX: u64 = 1 << 53;
-
 const NOT_PERMITS: Error = Error::fixed(
     "ERR The sorted set at this key holds no permits: its largest score is not the moment at which it expires",
 );
 
-const NOT_GUARDED: Error = Error::fixed("ERR BOUND and NOTIFY are for locks of one holder");
+const NOT_GUARDED: Error = Error::fixed("ERR In a store, BOUND and NOTIFY are for locks of one holder");
+
+/// What a guard has to know of permits.
+static FORM: PermitForm = PermitForm {
+    end_of: |value, expires_at_ms, token| {
+        let set = form_of(value, expires_at_ms).filter(|_| !is_mark(token))?;
+        set.score(token).map(|end_ms| end_ms as u64)
+    },
+    is_met: |value, expires_at_ms| form_of(value, expires_at_ms).is_some(),
+    set_end: |tx, key, token, end_ms| {
+        let latest_ms = tx.adjust_unused::<SortedSet, _>(key, |set| {
+            set.set_score(token, end_ms as f64);
+            latest_ms(set.view())
+        });
+        if let Some(latest_ms) = latest_ms.flatten() {
+            tx.keep_key_until(key, latest_ms);
+        }
+    },
+    remove: |tx, key, token| {
+        // It is a sorted set.
+        let _ = write(tx, key, "zrem", |set| _ = set.remove(token));
+    },
+};
 
 /// The permits at a key, as they are at one moment.
 #[derive(Clone, Copy)]
@@ -62,10 +81,9 @@ pub(super) struct Permits<'a> {
 impl<'a> Permits<'a> {
     /// The permits at a key, if it has any, though it may be that none of them counts any more.
     pub(super) fn at(tx: &'a Transaction<'_>, key: &[u8]) -> Option<Permits<'a>> {
-        let set = tx.glance_at::<SortedSet>(key)?;
         let expires_at_ms = tx.peek_expiry(key)??;
-        let is_end = latest_ms(set)?.abs_diff(expires_at_ms) <= APART_MS_MAX;
-        is_end.then(|| Permits { set, now_ms: tx.now_ms(), expires_at_ms })
+        let set = form_of(tx.glance(key)?, Some(expires_at_ms))?;
+        Some(Permits { set, now_ms: tx.now_ms(), expires_at_ms })
     }
 
     /// When the last permit ends.
@@ -136,11 +154,17 @@ fn is_mark(token: &[u8]) -> bool {
     token == WRITER || token == AWAITED
 }
 
+/// The sorted set in a value that expires then, if it has permits.
+fn form_of(value: Value<'_>, expires_at_ms: Option<u64>) -> Option<SortedSetView<'_>> {
+    let set = (value.facts.kind == SORTED_SET_KIND).then(|| SortedSet::view(value.content))?;
+    (latest_ms(set)?.abs_diff(expires_at_ms?) <= APART_MS_MAX).then_some(set)
+}
+
 /// The largest score, if it is a moment.
 fn latest_ms(set: SortedSetView<'_>) -> Option<u64> {
     let last = set.len().checked_sub(1)?;
     let (_, score) = set.range(last..last + 1).next()?;
-    (score.fract() == 0.0 && (0.0..=END_MS_MAX as f64).contains(&score)).then_some(score as u64)
+    (score.fract() == 0.0 && (0.0..=PERMIT_END_MS_MAX as f64).contains(&score)).then_some(score as u64)
 }
 
 /// When a permit ends that is taken or extended now. The expiry of the key is to be the same moment, in a
@@ -148,7 +172,7 @@ fn latest_ms(set: SortedSetView<'_>) -> Option<u64> {
 fn end_ms(tx: &Transaction<'_>, lifetime: &[u8], command: &str) -> Result<u64> {
     let lifetime_ms = u64::try_from(args::integer(lifetime)?).ok().filter(|ms| *ms > 0);
     let end_ms = lifetime_ms.and_then(|ms| ms.checked_add(tx.next_ms()));
-    end_ms.filter(|ms| *ms <= END_MS_MAX).ok_or_else(|| Error::invalid_expire(command))
+    end_ms.filter(|ms| *ms <= PERMIT_END_MS_MAX).ok_or_else(|| Error::invalid_expire(command))
 }
 
 /// Refuses a token that has a permit, and now asks for the whole lock.
@@ -158,6 +182,37 @@ pub(super) fn refuse_upgrade(tx: &Transaction<'_>, key: &[u8], token: &[u8]) -> 
             "ERR The token has a permit of this lock: release it before you take the lock for one holder",
         )),
         _ => Ok(()),
+    }
+}
+
+/// What a client wants besides of its permit.
+struct Wanted {
+    is_notified: bool,
+    bond: Option<BondTerms>,
+}
+
+impl Wanted {
+    fn of(
+        tx: &Transaction<'_>,
+        (bound, is_notified): (Option<Bound>, bool),
+        lifetime: &[u8],
+    ) -> Result<Wanted> {
+        let bond = bound.map(|bound| bound.terms(lifetime)).transpose()?;
+        if tx.is_in_store() && (is_notified || bond.is_some()) {
+            return Err(NOT_GUARDED);
+        }
+        Ok(Wanted { is_notified, bond })
+    }
+
+    /// Draws the number of a permit that a token has got, and notes what its client wants besides.
+    fn number(&self, tx: &Transaction<'_>, key: &[u8], token: &[u8]) -> i64 {
+        let Wanted { is_notified, bond } = *self;
+        let number = tx.number_permit(key);
+        if is_notified || bond.is_some() {
+            let permit = Some(PermitWish { token: token.into(), number, form: &FORM });
+            tx.wish(GuardWish { key: key.into(), permit, is_notified, bond });
+        }
+        number.cast_signed()
     }
 }
 
@@ -174,9 +229,8 @@ pub(super) fn acquire<'r>(
     if is_mark(token) {
         return Err(Error::fixed("ERR The tokens __write__ and __wait__ are marks of writers"));
     }
-    if acquiring.bound.is_some() || acquiring.is_notified {
-        return Err(NOT_GUARDED);
-    }
+    let Acquiring { bound, is_notified, .. } = *acquiring;
+    let wanted = Wanted::of(tx, (bound, is_notified), acquiring.lifetime)?;
     if !acquiring.also.is_empty() {
         return Err(Error::fixed("ERR ALSO is for locks of one holder"));
     }
@@ -189,12 +243,16 @@ pub(super) fn acquire<'r>(
     if acquiring.is_again
         && let Some(permits) = permits.filter(|permits| permits.has(token) && !permits.has_writer())
     {
-        let end_ms = permits.end_of(token).map_or(end_ms, |before_ms| end_ms.max(before_ms));
+        let until_ms = permits.end_of(token).map_or(end_ms, |before_ms| end_ms.max(before_ms));
         tx.takes_from_none();
-        write(tx, key, "zadd", |set| _ = set.set_score(token, end_ms as f64))?;
-        return Ok(Taken::Something(reply.integer(tx.number_permit(key).cast_signed())));
+        write(tx, key, "zadd", |set| _ = set.set_score(token, until_ms as f64))?;
+        if bound.is_none() {
+            tx.promise_lock(key, Some(token), end_ms);
+        }
+        return Ok(Taken::Something(reply.integer(wanted.number(tx, key, token))));
     }
     let is_free = permits.map_or(kind == ABSENT_KIND, |permits| permits.allow(token, limit));
+    let had_one = permits.is_some_and(|permits| permits.set.score(token).is_some());
     if !is_served && tx.leaves_permit_to_line(key) {
         return Ok(Taken::Nothing(reply));
     }
@@ -204,11 +262,12 @@ pub(super) fn acquire<'r>(
         }
         return Ok(Taken::Nothing(reply));
     }
+    tx.note_permit_anew(key, token, had_one);
     write(tx, key, "zadd", |set| _ = set.set_score(token, end_ms as f64))?;
     if !is_served {
         tx.passes_line(key);
     }
-    Ok(Taken::Something(reply.integer(tx.number_permit(key).cast_signed())))
+    Ok(Taken::Something(reply.integer(wanted.number(tx, key, token))))
 }
 
 /// When a client that waits for a lock may get it, or has to look again, though no key changes. `limit` is
@@ -241,16 +300,14 @@ pub(super) fn extend(
     tx: &mut Transaction<'_>,
     key: &[u8],
     token: &[u8],
-    (lifetime, is_bound): (&[u8], bool),
+    (lifetime, bound): (&[u8], Option<Bound>),
     reply: Reply<'_>,
 ) -> Result {
     let end_ms = end_ms(tx, lifetime, "lock|extend")?;
     let Some(permits) = Permits::at(tx, key).filter(|permits| permits.has(token)) else {
         return Ok(reply.nil());
     };
-    if is_bound {
-        return Err(NOT_GUARDED);
-    }
+    let wanted = Wanted::of(tx, (bound, false), lifetime)?;
     let has_writer = permits.has_writer();
     write(tx, key, "zadd", |set| {
         set.set_score(token, end_ms as f64);
@@ -258,7 +315,7 @@ pub(super) fn extend(
             set.set_score(WRITER, end_ms as f64);
         }
     })?;
-    Ok(reply.integer(tx.number_permit(key).cast_signed()))
+    Ok(reply.integer(wanted.number(tx, key, token)))
 }
 
 /// Gives a permit back, if the token has one. Returns whether it had.

@@ -191,7 +191,8 @@ fn describe_permits(context: &mut Context<'_, '_>, key: &[u8], now_ms: u64) -> O
     };
     let permit = |(token, end_ms): (&[u8], u64)| {
         let digest = [("token-digest", tree::bulk(digest::to_text(Token::of(token).digest)))];
-        tree::map(digest.into_iter().chain(times(end_ms)))
+        let bond = describe_bond(context.instance, context.tx.bond_of(key, Some(token)));
+        tree::map(digest.into_iter().chain(times(end_ms)).chain(bond))
     };
     let mut fields = vec![("key", tree::bulk(key)), ("state", tree::bulk("shared"))];
     fields.push(("holders", tree::count(permits.count())));
@@ -237,7 +238,7 @@ fn describe_unfollowed(context: &Context<'_, '_>, key: &[u8], expires_at_ms: Opt
 fn describe(context: &mut Context<'_, '_>, lock: &Lock, now_ms: u64, has_history: bool) -> OwnedFrame {
     let tenure = &lock.tenure;
     let state = tenure.ended.map_or("held", |ended| ended.how.name());
-    let bond = if has_history { context.tx.bond_of(&lock.key) } else { None };
+    let bond = if has_history { context.tx.bond_of(&lock.key, None) } else { None };
     let mut fields = vec![
         ("key", tree::bulk(&lock.key)),
         ("state", tree::bulk(state)),

@@ -41,6 +41,8 @@ pub struct Change<'e, T> {
     second_event: Option<&'static str>,
     /// Nodes that the collection has let go, and their bytes.
     remains: (Remains, usize),
+    /// The members that were changed, if they may be permits with guards.
+    touched: Option<Vec<Box<[u8]>>>,
     of: PhantomData<T>,
 }
 
@@ -159,6 +161,19 @@ impl<T: Type> Change<'_, T> {
         self.entry.structure().map_or(0, Structure::bytes)
     }
 
+    /// Whether it must be known which members are changed.
+    pub fn wants_touched(&self) -> bool {
+        self.touched.is_some()
+    }
+
+    /// Notes which member is changed, if that must be known.
+    #[inline]
+    pub fn touch(&mut self, member: &[u8]) {
+        if let Some(touched) = &mut self.touched {
+            touched.push(member.into());
+        }
+    }
+
     /// Counts changed elements beyond those that were noted: one request changed them, too.
     pub fn count_more(&mut self, changes: usize) {
         self.changes += changes as u64;
@@ -185,6 +200,8 @@ struct Changed<R> {
     bytes: usize,
     /// Whether the key is a lock.
     is_lock: bool,
+    /// The members that were changed, if they may be permits with guards.
+    touched: Option<Vec<Box<[u8]>>>,
 }
 
 impl Transaction<'_> {
@@ -237,6 +254,7 @@ impl Transaction<'_> {
         if changed.expired_fields > 0 {
             self.follow_loss(key, Loss::SomeFieldsExpired(changed.expired_fields));
         }
+        self.doubt_touched(key, changed.touched);
         if changed.is_empty {
             self.remove_emptied(key);
             self.event(T::FACTS.events, event, key);
@@ -272,6 +290,26 @@ impl Transaction<'_> {
             self.note_records(key, records, count, changed.bytes);
         }
         Ok(Some(changed.result))
+    }
+
+    /// Changes a collection, if it is there, by itself: the log gets the change, and no client has made it.
+    pub fn adjust_unused<T: Type, R>(
+        &mut self,
+        key: &[u8],
+        change: impl FnOnce(&mut Change<'_, T>) -> R,
+    ) -> Option<R> {
+        let stamp = self.entry(key).filter(|entry| entry.kind() == T::FACTS.kind)?.stamp();
+        let changed = self.change_entry::<T, R>(key, 0, change);
+        if let Some((records, count)) = changed.steps.filter(|(_, count)| *count > 0) {
+            self.note_records(key, records, count, changed.bytes);
+        }
+        self.shard_mut(key).1.changes -= changed.changes;
+        self.entry(key).into_iter().for_each(|entry| entry.set_stamp(stamp));
+        Some(changed.result)
+    }
+
+    fn doubt_touched(&self, key: &[u8], touched: Option<Vec<Box<[u8]>>>) {
+        touched.into_iter().flatten().for_each(|member| self.doubt_permit(key, &member));
     }
 
     /// Serves the clients that wait for a key when the command is done, although the key has not changed.
@@ -349,6 +387,8 @@ impl Transaction<'_> {
         let (database, limit) = (self.database, self.keyspace.limits.of(T::FACTS.kind));
         let written = self.keyspace.access.dates_writes().then(|| self.keyspace.access.now());
         let steps = self.wanted.journal().then(|| Recorder::of(key));
+        let is_guarded =
+            T::FACTS.kind == SORTED_SET_KIND && self.wanted.watched() && self.guarded_form(key).is_some();
         let (spot, shard) = self.shard_mut(key);
         let table = shard.table_mut(database);
         let entry = table.entry_mut(spot, key).expect("the caller has found the key");
@@ -363,11 +403,13 @@ impl Transaction<'_> {
             is_emptied: false,
             second_event: None,
             remains: (Remains::default(), 0),
+            touched: is_guarded.then(Vec::new),
             of: PhantomData,
         };
         let result = change(&mut collection);
-        let Change { entry, changes, expired_fields, steps, is_emptied, second_event, remains, .. } =
-            collection;
+        let Change {
+            entry, changes, expired_fields, steps, is_emptied, second_event, remains, touched, ..
+        } = collection;
         if let Some(now) = written.filter(|_| changes > 0) {
             entry.set_stamp(now);
         }
@@ -381,7 +423,7 @@ impl Transaction<'_> {
         }
         shard.changes += changes;
         self.leave_remains(remains.0, remains.1);
-        Changed { result, changes, expired_fields, steps, is_empty, second_event, bytes, is_lock }
+        Changed { result, changes, expired_fields, steps, is_empty, second_event, bytes, is_lock, touched }
     }
 
     /// Reports a change, and notes its steps for the log.

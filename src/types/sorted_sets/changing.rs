@@ -109,6 +109,7 @@ impl Change<'_, SortedSet> {
             },
         };
         if was_there {
+            self.touch(member);
             self.note("ZREM", &[member]);
         }
         was_there
@@ -151,6 +152,7 @@ impl Change<'_, SortedSet> {
         if before == Some(score) {
             return;
         }
+        self.touch(member);
         if !self.is_logged() {
             return self.count_more(1);
         }
@@ -163,6 +165,11 @@ impl Change<'_, SortedSet> {
 
     /// Notes that members are about to be removed: a few by their names, many by their positions.
     fn note_removal(&mut self, positions: Range<usize>) {
+        if self.wants_touched() {
+            let members: Vec<Vec<u8>> =
+                self.view().range(positions.clone()).map(|(member, _)| member.to_vec()).collect();
+            members.iter().for_each(|member| self.touch(member));
+        }
         if !self.is_logged() {
             return self.count_more(positions.len());
         }

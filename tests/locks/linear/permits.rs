@@ -65,6 +65,8 @@ struct Asker<'s> {
     id: i64,
     began: Instant,
     random: Rng,
+    /// Whether some of its permits and locks end with its connection.
+    binds: bool,
     granted: Vec<Grant>,
 }
 
@@ -81,27 +83,35 @@ impl Asker<'_> {
         let wait = *self.random.choice(&["", "WAIT 5", "WAIT 20000", "WAIT 20000"]).expect("one");
         // Some are left to their end.
         let lifetime_ms = if self.random.u8(..8) == 0 { 20 } else { 60_000 };
-        let line = format!("LOCK ACQUIRE permits t{token} PX {lifetime_ms} {wait} {mode}");
+        let is_bound = self.binds && lifetime_ms > 20 && self.random.u8(..4) == 0;
+        let bound = if is_bound { "BOUND GRACE 0" } else { "" };
+        let line = format!("LOCK ACQUIRE permits t{token} PX {lifetime_ms} {wait} {mode} {bound}");
         let asked_ns = self.now_ns();
         self.client.send(&request(line.split_whitespace()));
         let stood_ns = (wait == "WAIT 20000" && self.random.bool()).then(|| self.seen_in_line()).flatten();
         if self.random.u8(..40) == 0 && stood_ns.is_some() && lifetime_ms == 20 {
             // It leaves the line, or has just been granted what is soon over.
-            self.client = self.server.client();
-            self.id = self.client.line("CLIENT ID").integer();
-            return;
+            return self.connect_anew();
         }
         let Reply::Integer(number) = self.client.reply().reply() else { return };
         let told_ns = self.now_ns();
         let pause = Duration::from_micros(self.random.u64(..1500));
         thread::sleep(pause);
         let released_ns = self.now_ns();
-        if lifetime_ms > 20 {
+        if is_bound && self.random.bool() {
+            self.connect_anew();
+        } else if lifetime_ms > 20 {
             self.client.line(&format!("LOCK RELEASE permits t{token}")).is(1);
         }
         let held_until_ns = released_ns.min(asked_ns + lifetime_ms * 1_000_000);
         let is_alone = mode.is_empty();
         self.granted.push(Grant { limit, is_alone, asked_ns, stood_ns, told_ns, held_until_ns, number });
+    }
+
+    /// Breaks its connection off, and takes another one.
+    fn connect_anew(&mut self) {
+        self.client = self.server.client();
+        self.id = self.client.line("CLIENT ID").integer();
     }
 
     /// When the client was seen in line, if it was.
@@ -111,13 +121,13 @@ impl Asker<'_> {
     }
 }
 
-fn record(servers: &[Server], attempts: usize) -> Vec<Grant> {
+fn record(servers: &[Server], attempts: usize, binds: bool) -> Vec<Grant> {
     let began = Instant::now();
     let asker = |server, seed| {
         let (mut client, observer) = (Server::client(server), Server::client(server));
         let id = client.line("CLIENT ID").integer();
         let (random, granted) = (Rng::with_seed(seed), Vec::new());
-        Asker { server, client, observer, id, began, random, granted }
+        Asker { server, client, observer, id, began, random, binds, granted }
     };
     share_out(servers, attempts, asker, Asker::ask, |asker| asker.granted)
 }
@@ -125,7 +135,7 @@ fn record(servers: &[Server], attempts: usize) -> Vec<Grant> {
 /// Checks the permits of one lock at these servers.
 #[track_caller]
 pub(crate) fn check_permits_over(servers: &[Server], attempts: usize, keeps_line: bool) {
-    let grants = record(servers, attempts);
+    let grants = record(servers, attempts, keeps_line);
     if let Err(broken) = check(&grants, keeps_line) {
         panic!("{broken}");
     }

@@ -2,16 +2,16 @@
 //! though no client asks for the key then. And the locks with a [guard](super::guards): when they are to be
 //! renewed, or expire.
 //!
-//! There is one alarm for each such key. It is set when the first client begins to wait, or the guard comes,
-//! and whenever the lock's expiry changes. The server's background work [waits](Alarms::changed) for the
-//! earliest one. Keys that are [called](Alarms::call) come before all alarms: a call is not lost if another
-//! thread sets the alarm of the key at that moment.
+//! There is one alarm for each such key, and for each permit that has a guard. It is set when the first
+//! client begins to wait, or the guard comes, and whenever the expiry changes. The server's background work
+//! [waits](Alarms::changed) for the earliest one. Keys that are [called](Alarms::call) come before all
+//! alarms: a call is not lost if another thread sets the alarm of the key at that moment.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tokio::sync::Notify;
 
-use crate::keyspace::transaction::following::losses::DatabaseKey;
+use crate::keyspace::transaction::following::guarded::Guarded;
 use crate::sync::Mutex;
 
 /// Locks that are granted or renewed before the thread serves other clients: each takes some ten
@@ -27,8 +27,8 @@ pub struct Alarms {
 
 #[derive(Debug, Default)]
 struct Set {
-    moments_ms: BTreeMap<DatabaseKey, u64>,
-    in_order: BTreeSet<(u64, DatabaseKey)>,
+    moments_ms: BTreeMap<Guarded, u64>,
+    in_order: BTreeSet<(u64, Guarded)>,
     /// What comes before all alarms. Most servers never have any of it, and need no room for it.
     urgent: Option<Box<Urgent>>,
     /// Whether no alarm rings any more: the server ends.
@@ -38,20 +38,19 @@ struct Set {
 #[derive(Debug, Default)]
 struct Urgent {
     /// Keys whose turn is now, whatever their alarms.
-    called: VecDeque<DatabaseKey>,
+    called: VecDeque<Guarded>,
     /// Keys to which nothing can be done now. They are called again soon.
-    put_off: Vec<DatabaseKey>,
+    put_off: Vec<Guarded>,
 }
 
 impl Alarms {
-    /// Sets the alarm of a key, in milliseconds since 1970, or takes it away.
+    /// Sets the alarm of a key or a permit, in milliseconds since 1970, or takes it away.
     #[cold]
-    pub(in crate::keyspace) fn set(&self, database: usize, key: &[u8], moment_ms: Option<u64>) {
+    pub(in crate::keyspace) fn set(&self, name: Guarded, moment_ms: Option<u64>) {
         let mut set = self.set.lock();
         if set.is_over {
             return;
         }
-        let name: DatabaseKey = (database, key.into());
         let before_ms = match moment_ms {
             Some(moment_ms) => set.moments_ms.insert(name.clone(), moment_ms),
             None => set.moments_ms.remove(&name),
@@ -71,9 +70,9 @@ impl Alarms {
     }
 
     /// Has keys looked at as soon as possible.
-    pub(in crate::keyspace) fn call(&self, keys: impl Iterator<Item = DatabaseKey>) {
+    pub(in crate::keyspace) fn call(&self, keys: impl Iterator<Item = Guarded>) {
         // A client may have very many locks.
-        let mut keys: VecDeque<DatabaseKey> = keys.collect();
+        let mut keys: VecDeque<Guarded> = keys.collect();
         let mut set = self.set.lock();
         if set.is_over {
             return;
@@ -87,7 +86,7 @@ impl Alarms {
     }
 
     /// Puts off a key that was due, until the next [`resume`](Self::resume).
-    pub(in crate::keyspace) fn put_off(&self, key: DatabaseKey) {
+    pub(in crate::keyspace) fn put_off(&self, key: Guarded) {
         let mut set = self.set.lock();
         if !set.is_over {
             set.urgent.get_or_insert_default().put_off.push(key);
@@ -126,7 +125,7 @@ impl Alarms {
     }
 
     /// The first keys that are called or whose moments have come. The latter have no alarm any more.
-    pub(in crate::keyspace) fn take_due(&self, now_ms: u64) -> Vec<DatabaseKey> {
+    pub(in crate::keyspace) fn take_due(&self, now_ms: u64) -> Vec<Guarded> {
         let mut set = self.set.lock();
         let mut due = Vec::new();
         // However many are called, others are renewed in time.

@@ -31,6 +31,7 @@ use hashbrown::HashTable;
 
 use crate::keyspace::Keyspace;
 use crate::keyspace::store::entry::Entry;
+use crate::keyspace::transaction::following::guarded::Guarded;
 use crate::keyspace::transaction::following::interest::Interest;
 use crate::keyspace::transaction::following::news::Effect;
 use crate::keyspace::transaction::long_texts::{Missed, complete};
@@ -622,13 +623,14 @@ impl Transaction<'_> {
     /// Sets the alarm of a lock for which clients wait, or which has a guard, or takes it away.
     pub(in crate::keyspace) fn set_alarm(&self, key: &[u8]) {
         let line = self.line(key).filter(|line| line.for_absence() > 0);
-        let is_awaited = line.is_some() || self.has_guard(key);
+        let is_awaited = line.is_some() || self.guard(key, None).is_some();
         let entry = self.unseen(key).filter(|_| is_awaited);
         let renewal_ms = entry.and_then(|_| self.renewal_of(key));
         let first = entry.and_then(|entry| first_for_lock(line?).filter(|first| first.is_for(entry.kind())));
         let again_at_ms = first.and_then(|first| first.attempt.again_at_ms(self));
         let moments_ms = [entry.and_then(Entry::expires_at_ms), renewal_ms, again_at_ms];
-        self.keyspace().followers().alarms.set(self.database(), key, moments_ms.into_iter().flatten().min());
+        let name = Guarded::key(self.database(), key);
+        self.keyspace().followers().alarms.set(name, moments_ms.into_iter().flatten().min());
     }
 
     /// The clients that wait for a key.
@@ -831,7 +833,7 @@ impl Keyspace {
                 let line = side_tables.and_then(|it| it.blocked.line(hash, waiter.database, key));
                 let has_guard = side_tables.is_some_and(|it| it.guards.has(hash, waiter.database, key));
                 if line.is_none_or(|line| line.for_absence() == 0) && !has_guard {
-                    self.followers.alarms.set(waiter.database, key, None);
+                    self.followers.alarms.set(Guarded::key(waiter.database, key), None);
                 }
                 // Those behind it may join others that hold the lock.
                 if line.and_then(first_for_lock).is_some_and(|first| first.attempt.joins().is_some()) {
@@ -843,6 +845,6 @@ impl Keyspace {
 
     /// Has the clients that wait for a key served as soon as possible, though it has not changed.
     fn call_line(&self, database: usize, key: &[u8]) {
-        self.followers.alarms.call(std::iter::once((database, key.into())));
+        self.followers.alarms.call(std::iter::once(Guarded::key(database, key)));
     }
 }

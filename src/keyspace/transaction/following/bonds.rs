@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use crate::keyspace::transaction::following::guarded::Guarded;
 use crate::keyspace::transaction::following::lifelines::{Cut, Lifeline};
 
 /// A lease is renewed when this part of it has passed. So two renewals may fail before it ends.
@@ -67,12 +68,12 @@ impl Bond {
     pub(super) fn new(
         terms: BondTerms,
         lifeline: Arc<Lifeline>,
-        (database, key): (usize, &[u8]),
+        name: &Guarded,
         own_expiry_ms: u64,
         now_ms: u64,
     ) -> Bond {
         let BondTerms { lease_ms, grace_ms, .. } = terms;
-        let strand = lifeline.tie(database, key, lease_ms);
+        let strand = lifeline.tie(name, lease_ms);
         let (others_expiry_ms, renew_at_ms) = (0, 0);
         let mut bond =
             Bond { lifeline, strand, lease_ms, grace_ms, own_expiry_ms, others_expiry_ms, renew_at_ms };
@@ -85,8 +86,8 @@ impl Bond {
         self.lifeline.cut_of(self.strand)
     }
 
-    pub(super) fn untie(&self, database: usize, key: &[u8]) {
-        self.lifeline.untie(self.strand, database, key);
+    pub(super) fn untie(&self, name: &Guarded) {
+        self.lifeline.untie(self.strand, name);
     }
 
     /// Notes the expiry that the lock has after a command.
@@ -122,7 +123,7 @@ mod tests {
 
     fn bond(grace_ms: Option<u64>, others_expiry_ms: u64) -> Bond {
         let lifeline = Arc::new(Lifeline::new(1));
-        let strand = lifeline.tie(0, b"l", 300);
+        let strand = lifeline.tie(&Guarded::key(0, b"l"), 300);
         Bond {
             lifeline,
             strand,

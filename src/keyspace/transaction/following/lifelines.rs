@@ -16,7 +16,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use crate::keyspace::Keyspace;
-use crate::keyspace::transaction::following::losses::DatabaseKey;
+use crate::keyspace::transaction::following::guarded::Guarded;
 use crate::sync::{AtomicU64, Mutex};
 
 /// What the bound locks of one connection hang on.
@@ -40,7 +40,7 @@ struct State {
     is_over: bool,
     last_cut: Option<Cut>,
     /// The lease of each lock, in milliseconds.
-    keys: HashMap<DatabaseKey, u64>,
+    keys: HashMap<Guarded, u64>,
 }
 
 /// How a lifeline was cut.
@@ -90,22 +90,22 @@ impl Lifeline {
     }
 
     /// Ties a lock to it. Returns the strand on which the lock hangs.
-    pub(super) fn tie(&self, database: usize, key: &[u8], lease_ms: u64) -> u64 {
+    pub(super) fn tie(&self, name: &Guarded, lease_ms: u64) -> u64 {
         let mut state = self.state.lock();
         if state.is_over {
             // One that is cut already.
             return state.strand.saturating_sub(1);
         }
-        state.keys.insert((database, key.into()), lease_ms);
+        state.keys.insert(name.clone(), lease_ms);
         let others_ms = if state.keys.len() > 1 { self.shortest_ms() } else { u64::MAX };
         self.show(&state, others_ms.min(lease_ms));
         state.strand
     }
 
     /// Unties a lock from this strand.
-    pub(super) fn untie(&self, strand: u64, database: usize, key: &[u8]) {
+    pub(super) fn untie(&self, strand: u64, name: &Guarded) {
         let mut state = self.state.lock();
-        if state.strand == strand && state.keys.remove(&(database, key.into())).is_some() {
+        if state.strand == strand && state.keys.remove(name).is_some() {
             let shortest_ms = if state.keys.is_empty() { 0 } else { self.shortest_ms() };
             self.show(&state, shortest_ms);
         }
@@ -131,7 +131,7 @@ impl Lifeline {
         self.shortest_ms.store(shortest_ms, Ordering::Relaxed);
     }
 
-    fn cut(&self, cut: Cut, is_over: bool) -> HashMap<DatabaseKey, u64> {
+    fn cut(&self, cut: Cut, is_over: bool) -> HashMap<Guarded, u64> {
         let mut state = self.state.lock();
         if state.is_over {
             return HashMap::new();
@@ -166,18 +166,19 @@ mod tests {
     #[test]
     fn what_is_tied_before_a_cut_is_cut_and_what_is_tied_later_is_not() {
         let lifeline = Lifeline::new(1);
-        let (first, second) = (lifeline.tie(0, b"a", 30), lifeline.tie(0, b"b", 20));
+        let (first, second) =
+            (lifeline.tie(&Guarded::key(0, b"a"), 30), lifeline.tie(&Guarded::key(0, b"b"), 20));
         assert_eq!((lifeline.count(), lifeline.shortest_ms()), (2, 20));
-        lifeline.untie(second, 0, b"b");
+        lifeline.untie(second, &Guarded::key(0, b"b"));
         assert_eq!((lifeline.count(), lifeline.cut_of(first)), (1, None));
         let cut = Cut::at(7, 3);
-        assert_eq!(lifeline.cut(cut, false).into_keys().collect::<Vec<_>>(), [(0, b"a"[..].into())]);
+        assert_eq!(lifeline.cut(cut, false).into_keys().collect::<Vec<_>>(), [Guarded::key(0, b"a")]);
         assert_eq!((lifeline.count(), lifeline.shortest_ms(), lifeline.cut_of(first)), (0, 0, Some(cut)));
-        let third = lifeline.tie(0, b"a", 50);
-        lifeline.untie(first, 0, b"a");
+        let third = lifeline.tie(&Guarded::key(0, b"a"), 50);
+        lifeline.untie(first, &Guarded::key(0, b"a"));
         assert_eq!((lifeline.count(), lifeline.shortest_ms(), lifeline.cut_of(third)), (1, 50, None));
         lifeline.cut(cut, true);
-        let late = lifeline.tie(0, b"c", 5);
+        let late = lifeline.tie(&Guarded::key(0, b"c"), 5);
         assert_eq!((lifeline.count(), lifeline.cut_of(late)), (0, Some(cut)));
         assert!(lifeline.cut(Cut::at(9, 0), true).is_empty());
         assert_eq!(lifeline.cut_of(third), Some(cut), "it was cut before");

@@ -127,7 +127,7 @@ impl Transaction<'_> {
         if let Some(side_tables) = shard.side_tables() {
             side_tables.watched.mark(spot.hash, self.database, key, was_there);
             let why = if loss == Loss::Evicted { LossReason::Evicted } else { LossReason::Expired };
-            self.doubt(key, Some(why));
+            self.doubt_anew(key, Some(why));
         }
         if self.wanted.surveyed() {
             let surveys = &self.keyspace().followers().surveys;

@@ -8,8 +8,10 @@
 //! - [`blocked`]: clients that wait until a key has something for them; [`targets`]: what they need besides;
 //!   [`groups`]: those that take several locks at once;
 //!   [`alarms`]: when the locks expire for which they wait.
-//! - [`guards`]: locks whose holders want to know when they lose them; [`bonds`]: locks that end with the
-//!   connection of their holder; [`lifelines`]: these connections; [`renewals`]: what they need in time.
+//! - [`guards`]: locks whose holders want to know when they lose them; [`doubts`]: whether they have;
+//!   [`guarded`]: the names of what they guard;
+//!   [`bonds`]: locks that end with the connection of their holder; [`lifelines`]: these connections;
+//!   [`renewals`]: what they need in time.
 //! - [`news`]: events, and news for clients that keep copies of keys.
 //! - [`lens`]: news of locks.
 //! - [`losses`]: keys that expire or are evicted.
@@ -24,7 +26,9 @@ pub(in crate::keyspace) mod alarms;
 pub(in crate::keyspace) mod blocked;
 pub(in crate::keyspace) mod bonds;
 pub(in crate::keyspace) mod changes;
+pub(in crate::keyspace) mod doubts;
 pub(in crate::keyspace) mod groups;
+pub(in crate::keyspace) mod guarded;
 pub(in crate::keyspace) mod guards;
 pub(in crate::keyspace) mod interest;
 pub(in crate::keyspace) mod journal;
@@ -184,7 +188,10 @@ impl Transaction<'_> {
         let (spot, shard) = self.shard(key);
         if let Some(side_tables) = shard.side_tables() {
             side_tables.watched.mark(spot.hash, self.database, key, true);
-            self.doubt(key, None);
+            match extent {
+                Extent::Whole => self.doubt_anew(key, None),
+                Extent::Expiry | Extent::Part => self.doubt(key, None),
+            }
         }
         if self.wanted.surveyed() {
             self.keyspace().followers().surveys.mark(self.database, key);
