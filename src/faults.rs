@@ -6,6 +6,9 @@
 //! executes the request, whether or not its client is still there, as a packet that was late on its way. Only
 //! the end of the server keeps it from that.
 //!
+//! A lock that a fault takes from its holder (LOSE-LOCK) is [doomed](Doomed) until its moment by the server's
+//! clock. Only then the fault has struck: a request that takes no lock is spared.
+//!
 //! A fault that has struck as often as it was to stays in the list until it is removed, so that a test can
 //! read that it has. If there is no room for another one, the oldest of these makes way.
 
@@ -26,6 +29,13 @@ pub(crate) const TEXT_BYTES_MAX: usize = 1024;
 /// The longest delay: tests do not last longer.
 pub(crate) const DELAY_MS_MAX: u64 = 60 * 60 * 1000;
 
+/// The latest moment at which a lock is lost: with CLOCK, a test can pass a year in no time.
+pub(crate) const AFTER_MS_MAX: u64 = 366 * 24 * 60 * 60 * 1000;
+/// Locks that are doomed at once: each takes some kilobytes at most.
+const DOOMED_MAX: usize = 1024;
+/// Locks that are lost before the thread serves other clients.
+pub(crate) const LOST_AT_ONCE_MAX: usize = 64;
+
 /// The faults of one server that are planted now.
 #[derive(Debug, Default)]
 pub struct Faults {
@@ -33,6 +43,7 @@ pub struct Faults {
     is_any: AtomicBool,
     state: Mutex<State>,
     cleared: Notify,
+    dooming: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +51,8 @@ struct State {
     /// The oldest fault first.
     faults: Vec<Fault>,
     last_id: u64,
+    /// Locks that will be lost, the first one first.
+    doomed: Vec<Doomed>,
     /// How often all faults were removed.
     clearings: u64,
     /// Whether the server ends: then no delayed request is executed any more.
@@ -87,10 +100,12 @@ pub enum Action {
     DropReply,
     /// Executes the request, and closes the connection after so many bytes of the reply.
     Cut(usize),
+    /// Executes the request, and ends the lock that it has taken or renewed after so many milliseconds.
+    LoseLock(u64),
 }
 
 /// The effect of a fault on a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Blow {
     /// Its reply is this error.
     Error(Arc<[u8]>),
@@ -100,15 +115,67 @@ pub enum Blow {
     Close,
     /// It is executed, and then this happens.
     Sequel(Sequel),
+    /// It is executed, and then this fault takes its lock after so many milliseconds. Only keys that match
+    /// the pattern are meant.
+    LoseLock {
+        /// The number of the fault, which strikes if there is a lock then.
+        fault: u64,
+        /// When the lock is lost.
+        after_ms: u64,
+        /// The pattern of the fault.
+        pattern: Option<Pattern<'static>>,
+    },
 }
 
 /// What a fault does to a request that was executed, once its reply is complete.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Sequel {
     /// The reply is lost.
     DropReply,
     /// The connection is closed after so many bytes of the reply.
     Cut(usize),
+    /// The lock is lost that it has taken or renewed.
+    LoseLock(Box<Losing>),
+}
+
+/// A request that may take a lock, or renew it, which a fault ends then.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Losing {
+    /// The number of the fault.
+    pub fault: u64,
+    /// When the lock is lost, in milliseconds by the server's clock.
+    pub after_ms: u64,
+    /// The number of the database of its keys.
+    pub database: usize,
+    /// Its keys, each with a digest of what was there before.
+    pub before: Vec<(Box<[u8]>, u64)>,
+}
+
+/// A lock that its holder will lose, if it has it then.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Doomed {
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// The number of its database.
+    pub database: usize,
+    /// The key that is the lock.
+    pub key: Box<[u8]>,
+    /// What the holder has.
+    pub held: Held,
+}
+
+/// What the holder of a lock has at its key.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Held {
+    /// The key, a string.
+    Key {
+        /// The digest of its token.
+        token: u64,
+        /// The number of the lock, if it had one.
+        fence: Option<u64>,
+    },
+    /// These fields of a hash, or members of a sorted set.
+    Members(Vec<Box<[u8]>>),
 }
 
 /// A request's being delayed.
@@ -193,11 +260,12 @@ impl Faults {
         state.faults.len() < before
     }
 
-    /// Removes all faults and ends all delays, also those of faults that were removed before. Returns how
-    /// many faults there were.
+    /// Removes all faults, ends all delays and spares all doomed locks, also those of faults that were
+    /// removed before. Returns how many faults there were.
     pub fn clear(&self) -> usize {
         let mut state = self.state.lock();
         let count = std::mem::take(&mut state.faults).len();
+        state.doomed = Vec::new();
         state.clearings += 1;
         self.is_any.store(false, Ordering::Release);
         drop(state);
@@ -219,22 +287,81 @@ impl Faults {
             .iter()
             .position(|fault| fault.fits(command, keys.clone(), &is_client) && fault.happens())?;
         let clearings = state.clearings;
-        let fault = &mut state.faults[at];
-        fault.struck += 1;
+        let fault = &state.faults[at];
         let blow = match &fault.action {
             Action::Error(text) => Blow::Error(Arc::clone(text)),
             Action::Delay(duration) => Blow::Delay(Delay { until: Instant::now() + *duration, clearings }),
             Action::Close => Blow::Close,
             Action::DropReply => Blow::Sequel(Sequel::DropReply),
             Action::Cut(bytes) => Blow::Sequel(Sequel::Cut(*bytes)),
+            Action::LoseLock(after_ms) => {
+                let pattern = fault.pattern.clone();
+                return Some(Blow::LoseLock { fault: fault.id, after_ms: *after_ms, pattern });
+            }
         };
+        self.count_strike(&mut state, at);
+        Some(blow)
+    }
+
+    /// Counts that a fault has struck once more.
+    fn count_strike(&self, state: &mut State, at: usize) {
+        let fault = &mut state.faults[at];
+        fault.struck += 1;
         if let Some(times_left) = &mut fault.times_left {
             *times_left -= 1;
             if *times_left == 0 {
                 self.is_any.store(state.is_any_left(), Ordering::Release);
             }
         }
-        Some(blow)
+    }
+
+    /// Lets a fault strike, which takes these locks from their holder. Returns whether it does: by now, it
+    /// may have been removed, or have struck as often as it was to, or the locks may be doomed already.
+    pub fn doom(&self, fault: u64, mut doomed: Vec<Doomed>) -> bool {
+        let mut state = self.state.lock();
+        let found = state.faults.iter().position(|it| it.id == fault && it.may_strike());
+        let Some(at) = found else { return false };
+        let is_same = |one: &Doomed, other: &Doomed| {
+            one.at_ms <= other.at_ms
+                && (one.database, &one.key, &one.held) == (other.database, &other.key, &other.held)
+        };
+        doomed.retain(|new| !state.doomed.iter().any(|old| is_same(old, new)));
+        if doomed.is_empty() || state.doomed.len() + doomed.len() > DOOMED_MAX {
+            return false;
+        }
+        self.count_strike(&mut state, at);
+        state.doomed.append(&mut doomed);
+        state.doomed.sort_by_key(|doomed| doomed.at_ms);
+        self.dooming.notify_one();
+        true
+    }
+
+    /// When the first lock is lost, in milliseconds since 1970, if one is.
+    pub fn doomed_at_ms(&self) -> Option<u64> {
+        self.state.lock().doomed.first().map(|doomed| doomed.at_ms)
+    }
+
+    /// Returns when a lock was doomed that may be the first one.
+    pub async fn dooming(&self) {
+        self.dooming.notified().await;
+    }
+
+    /// The keys of locks that are lost by this moment, so many at most, each with its database.
+    pub fn due(&self, now_ms: u64, most: usize) -> Vec<(usize, Box<[u8]>)> {
+        let state = self.state.lock();
+        let due = state.doomed.iter().take_while(|doomed| doomed.at_ms <= now_ms).take(most);
+        due.map(|doomed| (doomed.database, doomed.key.clone())).collect()
+    }
+
+    /// Takes the locks that are lost by this moment, the first one first: all, or those at one key. The
+    /// caller holds the keys' shards.
+    pub fn take_doomed(&self, now_ms: u64, of: Option<(usize, &[u8])>) -> Vec<Doomed> {
+        let mut state = self.state.lock();
+        let is_meant = |doomed: &mut Doomed| {
+            let place = (doomed.database, &*doomed.key);
+            doomed.at_ms <= now_ms && of.is_none_or(|of| of == place)
+        };
+        state.doomed.extract_if(.., is_meant).collect()
     }
 
     /// Ends all delays for good, without the requests: the server ends.
@@ -309,11 +436,11 @@ mod tests {
     fn a_fault_rests_when_it_has_struck_as_often_as_it_was_to() {
         let faults = Faults::default();
         assert_eq!(faults.plant(fault(None, Some(2))).unwrap(), 1);
-        assert_eq!(faults.strike("get", NO_KEYS, |_| true), Some(Blow::Close));
+        assert!(matches!(faults.strike("get", NO_KEYS, |_| true), Some(Blow::Close)));
         assert_eq!(faults.all()[0].times_left, Some(1));
-        assert_eq!(faults.strike("get", NO_KEYS, |_| true), Some(Blow::Close));
+        assert!(matches!(faults.strike("get", NO_KEYS, |_| true), Some(Blow::Close)));
         assert!(!faults.are_planted() && faults.count() == 0);
-        assert_eq!(faults.strike("get", NO_KEYS, |_| true), None);
+        assert!(faults.strike("get", NO_KEYS, |_| true).is_none());
         let Fault { times_left, struck, .. } = faults.all().remove(0);
         assert_eq!((times_left, struck), (Some(0), 2));
         assert_eq!(faults.plant(fault(None, None)).unwrap(), 2, "numbers are never used again");
@@ -332,7 +459,7 @@ mod tests {
         assert!(!faults.are_planted());
         for id in 1..=FAULTS_MAX as u64 + 1 {
             let planted = faults.plant(fault(None, Some(1))).unwrap();
-            assert_eq!(faults.strike("get", NO_KEYS, |_| true), Some(Blow::Close), "{id}");
+            assert!(matches!(faults.strike("get", NO_KEYS, |_| true), Some(Blow::Close)), "{id}");
             assert_eq!(faults.all().last().map(|last| last.id), Some(planted));
         }
         assert_eq!(faults.clear(), FAULTS_MAX, "the oldest of those that are over has made way");

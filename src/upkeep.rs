@@ -15,6 +15,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeou
 use crate::clients::Leaving;
 use crate::commands::execution::client_room::limit_clients;
 use crate::commands::execution::room::{Room, make_room_by_tick};
+use crate::commands::locks::losing::lose_due;
 use crate::instance::Instance;
 use crate::keyspace::expiry::Sweep;
 use crate::statistics::Count;
@@ -37,6 +38,7 @@ pub fn start(instance: &Arc<Instance>) -> Upkeep {
     let mut tasks = JoinSet::new();
     tasks.spawn(free_expired_keys(Arc::clone(instance)));
     tasks.spawn(look_after_locks(Arc::clone(instance)));
+    tasks.spawn(lose_locks(Arc::clone(instance)));
     tasks.spawn(keep_time(Arc::clone(instance)));
     tasks.spawn(close_clients(Arc::clone(instance)));
     tasks.spawn(write_snapshots(Arc::clone(instance)));
@@ -99,13 +101,37 @@ async fn free_expired_keys(instance: Arc<Instance>) {
     }
 }
 
+/// While nothing can be done for locks, as in a pause, or another thread has what is needed.
+const STANDSTILL: Duration = Duration::from_millis(10);
+
+/// Ends the locks that faults take from their holders, to the millisecond.
+async fn lose_locks(instance: Arc<Instance>) {
+    /// The clock may be turned meanwhile; CLOCK itself ends what it passes.
+    const LOOK_AGAIN: Duration = Duration::from_secs(1);
+    loop {
+        let Some(at_ms) = instance.faults.doomed_at_ms() else {
+            instance.faults.dooming().await;
+            continue;
+        };
+        let left = Duration::from_millis(at_ms).saturating_sub(instance.clock.since_epoch());
+        if !left.is_zero() {
+            let _ = timeout(left.min(LOOK_AGAIN), instance.faults.dooming()).await;
+            continue;
+        }
+        let is_done = instance.charged(|| lose_due(&instance));
+        instance.stir();
+        match is_done {
+            true => yield_now().await,
+            false => sleep(STANDSTILL).await,
+        }
+    }
+}
+
 /// Renews the locks that are bound to connections, and grants locks that expire to the clients that wait for
 /// them, to the millisecond.
 async fn look_after_locks(instance: Arc<Instance>) {
     /// The clock may be turned meanwhile; CLOCK itself grants what expires by that.
     const LOOK_AGAIN: Duration = Duration::from_secs(1);
-    /// While nothing expires, as in a pause, or another thread has what is needed.
-    const STANDSTILL: Duration = Duration::from_millis(10);
     let alarms = &instance.followers.alarms;
     loop {
         let waits_at_most = if alarms.have_put_off() { STANDSTILL } else { LOOK_AGAIN };

@@ -274,7 +274,9 @@ fn execute_any(
             && queue(session, registered, request, out)
         {
             conclude(session, Ok(()), out, mark);
-            sequel.into_iter().for_each(|sequel| follow_up(session, sequel, out, mark));
+            if let Some(sequel) = sequel.filter(|sequel| !matches!(sequel, Sequel::LoseLock(_))) {
+                follow_up(instance, session, Some(request), sequel, (out, mark));
+            }
             session.is_late = false;
             return;
         }
@@ -316,13 +318,35 @@ fn execute_any(
     }
     conclude(session, result, out, mark);
     if !is_plain {
-        let is_cut = matches!(sequel, Some(Sequel::Cut(_)));
-        sequel.into_iter().for_each(|sequel| follow_up(session, sequel, out, mark));
-        if !is_cut {
-            deliver_mail(session, out, mark, subscriptions);
-        }
+        finish_struck(instance, session, request, sequel, (out, mark, subscriptions));
         answered(session, found, request);
         session.is_late = false;
+    }
+}
+
+/// Delivers the client's mail with the reply, and does what a fault does after the request. Nothing comes
+/// behind half a reply, and the news that a lock is lost behind the reply that grants it.
+#[cold]
+fn finish_struck(
+    instance: &Instance,
+    session: &mut Session,
+    request: Request<'_>,
+    sequel: Option<Sequel>,
+    (out, mark, subscriptions): (&mut Vec<u8>, usize, usize),
+) {
+    let (first, last) = match sequel {
+        Some(Sequel::LoseLock(_)) => (None, sequel),
+        _ => (sequel, None),
+    };
+    let is_cut = matches!(first, Some(Sequel::Cut(_)));
+    if let Some(sequel) = first {
+        follow_up(instance, session, Some(request), sequel, (out, mark));
+    }
+    if !is_cut {
+        deliver_mail(session, out, mark, subscriptions);
+    }
+    if let Some(sequel) = last {
+        follow_up(instance, session, Some(request), sequel, (out, mark));
     }
 }
 

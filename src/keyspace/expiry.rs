@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::Keyspace;
 use super::store::shard::SweepScope;
+use super::transaction::following::guarded::Guarded;
 use super::transaction::following::losses::{DatabaseKey, Loss};
 use super::transaction::following::news::Effect;
 use super::transaction::{Held, Transaction};
@@ -126,32 +127,46 @@ impl Keyspace {
     pub fn ring_alarms(&self, may_free: bool, mut notify: impl FnMut(Vec<Effect>)) {
         let alarms = &self.followers.alarms;
         for name in alarms.take_due(self.clock.now_ms()) {
-            let (database, key) = (name.database, &*name.key);
-            let number = self.shard_of(self.hash(key));
-            let Some(shard) = self.lock_soon(number) else {
-                // Another thread holds the shard for long.
+            let tend = |tx: &mut Transaction<'_>| tx.tend_bond(&name, may_free);
+            if !self.visit(&name, may_free, tend, &mut notify) {
                 alarms.put_off(name);
-                continue;
-            };
-            let mut tx = self.transaction(database, Held::Many(vec![(number, shard)]));
-            tx.tend_bond(&name, may_free);
-            if may_free {
-                tx.free_expired(key);
-                // If it has not expired, it gets an alarm again.
-                match &name.permit {
-                    Some(token) => tx.doubt_permit(key, token),
-                    None => {
-                        tx.note_ready(database, key);
-                        tx.doubt(key, None);
-                    }
-                }
-            } else if tx.is_to_free(&name) {
-                alarms.put_off(name);
-            } else {
-                tx.set_guard_alarm(key, name.permit.as_deref());
             }
-            end(tx, self, &mut notify);
         }
+    }
+
+    /// Looks after one lock or permit by no command of a client, and then, if it may, frees it if it has
+    /// expired, and grants it to the next in line. Calls `notify` with the effects for clients, under the
+    /// lock of the shard. Returns whether it could: another thread may hold the shard for long. The caller
+    /// holds nothing.
+    pub(crate) fn visit(
+        &self,
+        name: &Guarded,
+        may_free: bool,
+        look_after: impl FnOnce(&mut Transaction<'_>),
+        mut notify: impl FnMut(Vec<Effect>),
+    ) -> bool {
+        let (database, key) = (name.database, &*name.key);
+        let number = self.shard_of(self.hash(key));
+        let Some(shard) = self.lock_soon(number) else { return false };
+        let mut tx = self.transaction(database, Held::Many(vec![(number, shard)]));
+        look_after(&mut tx);
+        if may_free {
+            tx.free_expired(key);
+            // If it has not expired, it gets an alarm again.
+            match &name.permit {
+                Some(token) => tx.doubt_permit(key, token),
+                None => {
+                    tx.note_ready(database, key);
+                    tx.doubt(key, None);
+                }
+            }
+        } else if tx.is_to_free(name) {
+            self.followers.alarms.put_off(name.clone());
+        } else {
+            tx.set_guard_alarm(key, name.permit.as_deref());
+        }
+        end(tx, self, &mut notify);
+        true
     }
 }
 

@@ -84,7 +84,9 @@ pub(crate) use transaction::following::surveys::{KeySurvey, Survey, Surveyed};
 pub(crate) use transaction::following::watching::Watching;
 pub(crate) use transaction::long_texts::{Missed, Prepared, Shared, complete, missing_bytes};
 pub(crate) use transaction::parts::Part;
-pub(crate) use transaction::{Everything, Facts, Hold, HoldsSome, Missing, NotEverything, Transaction, Walk};
+pub(crate) use transaction::{
+    Everything, Facts, Glimpse, Hold, HoldsSome, Missing, NotEverything, Transaction, Walk,
+};
 
 /// The shards of a keyspace for many keys, and the most that one may have. In a prototype with 8 million keys
 /// the longest insert while tables grow was 343 ms with one shard and 0.55 ms with 1,024. With 4,096 shards

@@ -233,8 +233,17 @@ impl Conversation {
     /// Does what a fault does after the last request, whose reply begins here and is complete now.
     #[inline]
     pub(super) fn follow_up(&mut self, reply: usize) {
-        if let Some(sequel) = self.session.sequel.take() {
-            follow_up(&mut self.session, sequel, &mut self.output, reply);
+        if self.session.sequel.is_some() {
+            self.follow_up_struck(reply);
+        }
+    }
+
+    #[cold]
+    fn follow_up_struck(&mut self, reply: usize) {
+        let Conversation { instance, session, intake, output, .. } = self;
+        let request = last_request(instance, intake.as_deref()).map(|(_, request)| request);
+        if let Some(sequel) = session.sequel.take() {
+            follow_up(instance, session, request, sequel, (output, reply));
         }
     }
 

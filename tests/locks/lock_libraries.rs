@@ -325,6 +325,27 @@ fn a_lock_that_expired_may_be_taken_again_by_the_same_client() {
 }
 
 #[test]
+fn a_lock_that_a_fault_takes_is_no_misuse_and_its_holder_is_late_as_any_other() {
+    for library in LIBRARIES {
+        let (mut observer, [mut a, mut b], _server) = frozen(["a", "b"]);
+        observer.line("FAULT ADD CLIENT a MATCH lock:* TIMES 1 LOSE-LOCK AFTER 15000").is(1);
+        assert!(library.takes(&mut a, TOKENS[0]));
+        observer.line("CLOCK ADVANCE 14999").is_ok();
+        library.extend.iter().for_each(|extend| _ = library.send(&mut a, extend, TOKENS[0]));
+        assert!(!library.takes(&mut b, TOKENS[1]), "{}", library.name);
+        observer.line("CLOCK ADVANCE 1").is_ok();
+        assert_eq!(observer.cmd(["EXISTS", KEY]).integer(), 0, "{}", library.name);
+        assert!(library.takes(&mut b, TOKENS[1]), "{}", library.name);
+        is_held_by(&mut observer, "b", 1);
+        assert_eq!(findings(&mut observer), [], "{}", library.name);
+        library.release(&mut a, TOKENS[0]);
+        let rule = if library.compares() { "expired-while-held" } else { "deleted-by-another" };
+        is_found(&mut observer, &[(rule, &["a", "b"])]);
+        assert_eq!(integer(&observer.line("LOCKS STATS").reply(), "expired"), 1, "{}", library.name);
+    }
+}
+
+#[test]
 fn a_holder_that_is_late_is_found() {
     for library in LIBRARIES {
         for is_taken in [false, true] {

@@ -27,7 +27,7 @@ pub(crate) fn locksmiths<const N: usize>(names: [&str; N]) -> (Client, [Client; 
 
 /// A server whose clock stands, with some clients of RESP3, and one that observes them.
 pub(crate) fn frozen<const N: usize>(names: [&str; N]) -> (Client, [Client; N], Server) {
-    let server = Server::start_with(&["--enable-clock-command", "yes"]);
+    let server = Server::start_with(&["--enable-clock-command", "yes", "--enable-fault-command", "yes"]);
     let mut observer = server.client3();
     observer.line("CLOCK FREEZE").is_ok();
     let clients = names.map(|name| {

@@ -20,6 +20,7 @@ mod lock_late;
 mod lock_lens;
 mod lock_libraries;
 mod lock_likes;
+mod lock_lost;
 mod lock_metrics;
 mod lock_notify;
 mod lock_permits;

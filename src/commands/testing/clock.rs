@@ -13,6 +13,7 @@ use crate::commands::error::Error;
 use crate::commands::execution::permission::check_enabled;
 use crate::commands::facts::help::reply_help;
 use crate::commands::facts::{Argument, Command, Context, Flags, Group, Result, Run, Scope};
+use crate::commands::locks::losing;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[CLOCK];
 
@@ -149,6 +150,7 @@ fn turn(context: &mut Context<'_, '_>, reply: Reply<'_>, turn: impl FnOnce(&Cloc
     let mut everything = context.tx.everything_mut()?;
     everything.turn_clock(turn)?;
     context.instance.note_clock_turned(&context.session.client.address);
+    losing::lose_turned(context.instance, &mut everything);
     if context.instance.frees_expired() {
         everything.free_all_expired();
     }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::faults::{Action, Blow, DELAY_MS_MAX, FAULTS_MAX, Fault, Sequel, TEXT_BYTES_MAX, TooMany};
+use crate::faults::{
+    AFTER_MS_MAX, Action, Blow, DELAY_MS_MAX, FAULTS_MAX, Fault, Losing, Sequel, TEXT_BYTES_MAX, TooMany,
+};
 use crate::glob::Pattern;
 use crate::instance::Instance;
 use crate::name_table::NameTable;
@@ -19,6 +21,7 @@ use crate::commands::execution::permission::check_enabled;
 use crate::commands::facts::help::reply_help;
 use crate::commands::facts::lookup::{Registered, find_full};
 use crate::commands::facts::{Argument, Command, Context, Flags, Group, Result, Run, Traits};
+use crate::commands::locks::losing;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[FAULT];
 
@@ -91,6 +94,13 @@ const FAULT_ADD: Command = Command {
                 Argument::word("CLOSE"),
                 Argument::word("DROP-REPLY"),
                 Argument::integer("bytes").token("CUT"),
+                Argument::block(
+                    "lose-lock",
+                    &[
+                        Argument::pure_token("lose-lock", "LOSE-LOCK"),
+                        Argument::integer("milliseconds").token("AFTER").optional(),
+                    ],
+                ),
                 Argument::one_of("name", &NAMES),
                 Argument::block("moved", REDIRECTION).token("MOVED"),
                 Argument::block("ask", REDIRECTION).token("ASK"),
@@ -109,7 +119,11 @@ const FAULT_ADD: Command = Command {
 
 fn add(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     check_gate(context)?;
-    let planted = context.instance.faults.plant(parse(&context.instance.names, request)?);
+    let fault = parse(&context.instance.names, request)?;
+    if matches!(fault.action, Action::LoseLock(_)) && context.instance.remote.get().is_some() {
+        return Err(Error::fixed("ERR LOSE-LOCK ends locks in memory, and this server has a store"));
+    }
+    let planted = context.instance.faults.plant(fault);
     let id = planted.map_err(|TooMany| {
         Error::text(format!("ERR there are {FAULTS_MAX} faults already; FAULT DEL and FAULT CLEAR make room"))
     })?;
@@ -149,6 +163,7 @@ fn parse(names: &NameTable, request: Request<'_>) -> Result<Fault> {
             word if is_word(word, "cut") => {
                 break Action::Cut(within(options.value()?, 0, i64::MAX as u64, "CUT")? as usize);
             }
+            word if is_word(word, "lose-lock") => break Action::LoseLock(read_after(&mut options)?),
             word if is_word(word, "moved") => break redirection("MOVED", &mut options)?,
             word if is_word(word, "ask") => break redirection("ASK", &mut options)?,
             word => {
@@ -169,6 +184,15 @@ fn likelihood(text: &[u8]) -> Result<f64> {
     let number = score::parse(text).ok_or(Error::NOT_A_FLOAT)?;
     let is_chance = number > 0.0 && number <= 1.0;
     is_chance.then_some(number).ok_or(Error::fixed("ERR PROBABILITY must be above 0 and at most 1"))
+}
+
+/// After which time a lock is lost: at once, if it is not said.
+fn read_after(options: &mut Options<'_>) -> Result<u64> {
+    match options.next() {
+        None => Ok(0),
+        Some(word) if is_word(word, "after") => within(options.value()?, 0, AFTER_MS_MAX, "AFTER"),
+        Some(_) => Err(Error::SYNTAX),
+    }
 }
 
 /// The error with which a node of a cluster sends clients to another node. As in Redis, the host may be
@@ -257,6 +281,7 @@ fn describe(action: &Action) -> Vec<u8> {
         Action::Close => b"CLOSE".to_vec(),
         Action::DropReply => b"DROP-REPLY".to_vec(),
         Action::Cut(bytes) => format!("CUT {bytes}").into_bytes(),
+        Action::LoseLock(after_ms) => format!("LOSE-LOCK AFTER {after_ms}").into_bytes(),
     }
 }
 
@@ -345,11 +370,21 @@ pub(crate) fn strike(
     }
     let keys = command.keys_of(request).map(|(key, _)| key);
     let is_client = |name: &[u8]| session.client.profile.lock().name == name;
-    let Some(blow) = instance.faults.strike(command.name, keys, is_client) else { return Fate::Spared };
-    instance.statistics.add(Count::Faults, 1);
+    let Some(blow) = instance.faults.strike(command.name, keys.clone(), is_client) else {
+        return Fate::Spared;
+    };
+    if !matches!(blow, Blow::LoseLock { .. }) {
+        instance.statistics.add(Count::Faults, 1);
+    }
     match blow {
         Blow::Error(text) => Fate::Failed(Error::bytes(text.to_vec())),
         Blow::Sequel(sequel) => Fate::Followed(sequel),
+        Blow::LoseLock { fault, after_ms, pattern } => {
+            let database = session.database;
+            let is_meant = |key: &&[u8]| pattern.as_ref().is_none_or(|pattern| pattern.matches(key));
+            let before = losing::before(instance, database, keys.filter(is_meant), request);
+            Fate::Followed(Sequel::LoseLock(Box::new(Losing { fault, after_ms, database, before })))
+        }
         Blow::Close => {
             close(session);
             Fate::Withheld
@@ -363,18 +398,37 @@ pub(crate) fn strike(
 }
 
 /// Does what a fault does after a request, whose reply begins here: now, or once the reply is complete, if
-/// the client waits for it.
+/// the client waits for it. The request is not known any more if it was a long one: none of these takes a
+/// lock.
 #[cold]
-pub(crate) fn follow_up(session: &mut Session, sequel: Sequel, out: &mut Vec<u8>, reply: usize) {
+pub(crate) fn follow_up(
+    instance: &Instance,
+    session: &mut Session,
+    request: Option<Request<'_>>,
+    sequel: Sequel,
+    (out, reply): (&mut Vec<u8>, usize),
+) {
     if sequel == Sequel::DropReply {
         session.drop_reply();
         out.truncate(reply);
     }
     if session.wait.is_some_and(Wait::is_for_reply) {
         session.sequel = Some(sequel);
-    } else if let Sequel::Cut(bytes) = sequel {
-        out.truncate(reply.saturating_add(bytes));
-        close(session);
+        return;
+    }
+    match sequel {
+        Sequel::DropReply => {}
+        Sequel::Cut(bytes) => {
+            out.truncate(reply.saturating_add(bytes));
+            close(session);
+        }
+        Sequel::LoseLock(losing) => {
+            if request.is_some_and(|request| losing::after(instance, &losing, request)) {
+                instance.statistics.add(Count::Faults, 1);
+                // One that is lost at once is lost before the client's next request.
+                losing::lose_due(instance);
+            }
+        }
     }
 }
 

@@ -44,7 +44,7 @@ use long_texts::Prepared;
 
 pub(crate) use everything::{Everything, NotEverything};
 pub(crate) use holding::Missing;
-pub(crate) use reading::Facts;
+pub(crate) use reading::{Facts, Glimpse};
 pub(crate) use walking::{HoldsSome, Walk};
 pub use writing::Expiry;
 

@@ -20,6 +20,21 @@ use crate::values::{Encoding, Limit, Structure, Type, TypeFacts, Value, WrongTyp
 /// `proto-max-bulk-len` has ever allowed. A damaged offset must not take all memory.
 const REPLAYED_VALUE_BYTES_MAX: usize = 512 << 20;
 
+/// A key, for a look that is no client's.
+#[derive(Clone, Copy, Debug)]
+pub struct Glimpse<'t> {
+    /// The key's value.
+    pub value: Value<'t>,
+    /// The same if it is a string.
+    pub text: Option<&'t [u8]>,
+    /// When it expires, in milliseconds since 1970, if it does.
+    pub expires_at_ms: Option<u64>,
+    /// The fencing number that it has as a lock, if it has one.
+    pub fence: Option<u64>,
+    /// Whether it has the mark of a lock.
+    pub is_lock: bool,
+}
+
 /// The facts about a key that OBJECT returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'t> {
@@ -264,6 +279,18 @@ impl Transaction<'_> {
     /// it.
     pub(in crate::keyspace) fn unseen(&self, key: &[u8]) -> Option<&Entry> {
         self.entry(key).filter(|entry| !self.has_expired(entry))
+    }
+
+    /// Looks at a key as [`unseen`](Self::unseen) does.
+    pub fn glimpse(&self, key: &[u8]) -> Option<Glimpse<'_>> {
+        let entry = self.unseen(key)?;
+        Some(Glimpse {
+            value: self.value_of(entry),
+            text: entry.text().ok(),
+            expires_at_ms: entry.expires_at_ms(),
+            fence: entry.fence(),
+            is_lock: entry.is_lock(),
+        })
     }
 
     /// Whether the entry of a key is there and has expired.

@@ -144,6 +144,17 @@ impl Transaction<'_> {
         Some(BondShown { client: bond.lifeline.client, locks: bond.lifeline.count() })
     }
 
+    /// Has a lock end before its time, as if it had expired at a moment that has passed.
+    pub fn lose_lock(&mut self, key: &[u8], at_ms: u64) {
+        self.keep_key_until(key, at_ms);
+        self.doubt(key, None);
+    }
+
+    /// Notes that a permit ends before its time, at a moment that has passed. The caller removes it.
+    pub fn note_permit_lost(&mut self, key: &[u8], token: &[u8], at_ms: u64) {
+        self.guard_mut(key, Some(token)).into_iter().for_each(|guard| guard.end_ms = at_ms);
+    }
+
     /// Sets the end of a lock or a permit by itself.
     fn keep_until(&mut self, key: &[u8], permit: Option<&[u8]>, end_ms: u64) {
         match self.guarded_form(key).zip(permit) {
