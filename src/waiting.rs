@@ -17,10 +17,28 @@ use crate::values::ABSENT_KIND;
 /// A client's place in all its lines. Those with lower numbers came earlier.
 pub(crate) type Ticket = u64;
 
+/// What a client in a line wants of the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Want {
+    /// Something of its value.
+    Value,
+    /// The lock, or a permit of it.
+    Lock,
+    /// This lock and others, all at once.
+    Locks,
+    /// A permit of this lock and of others, all at once.
+    Permits,
+}
+
 /// A client in a line.
 pub(crate) trait Waits {
     /// The kind of the values that it waits for; [`ABSENT_KIND`] if it waits until the key is absent.
     fn kind(&self) -> u8;
+
+    /// What it wants.
+    fn want(&self) -> Want {
+        if self.kind() == ABSENT_KIND { Want::Lock } else { Want::Value }
+    }
 
     /// The token by which a client that comes again finds its place, if it has one.
     fn token(&self) -> Option<&[u8]> {
@@ -35,15 +53,15 @@ static TOKENS: LazyLock<RandomState> = LazyLock::new(RandomState::default);
 #[derive(Debug)]
 pub(crate) struct Line<W> {
     clients: BTreeMap<Ticket, W>,
-    /// How many of them wait until the key is absent.
-    for_absence: usize,
+    /// Those that wait until the key is absent, by what they want.
+    for_absence: BTreeSet<(Want, Ticket)>,
     /// The hashes of their tokens.
     tokens: BTreeSet<(u64, Ticket)>,
 }
 
 impl<W> Default for Line<W> {
     fn default() -> Line<W> {
-        Line { clients: BTreeMap::new(), for_absence: 0, tokens: BTreeSet::new() }
+        Line { clients: BTreeMap::new(), for_absence: BTreeSet::new(), tokens: BTreeSet::new() }
     }
 }
 
@@ -52,7 +70,9 @@ impl<W: Waits> Line<W> {
     /// none.
     pub(crate) fn enter(&mut self, ticket: Ticket, client: W) -> bool {
         let was_there = self.leave(ticket);
-        self.for_absence += usize::from(client.kind() == ABSENT_KIND);
+        if client.kind() == ABSENT_KIND {
+            self.for_absence.insert((client.want(), ticket));
+        }
         if let Some(token) = client.token() {
             self.tokens.insert((TOKENS.hash_one(token), ticket));
         }
@@ -63,7 +83,9 @@ impl<W: Waits> Line<W> {
     /// Removes a client; returns whether it was there.
     pub(crate) fn leave(&mut self, ticket: Ticket) -> bool {
         let Some(left) = self.clients.remove(&ticket) else { return false };
-        self.for_absence -= usize::from(left.kind() == ABSENT_KIND);
+        if left.kind() == ABSENT_KIND {
+            self.for_absence.remove(&(left.want(), ticket));
+        }
         if let Some(token) = left.token() {
             self.tokens.remove(&(TOKENS.hash_one(token), ticket));
         }
@@ -101,6 +123,12 @@ impl<W: Waits> Line<W> {
         self.clients.range((Bound::Unbounded, end)).map(|(_, client)| client)
     }
 
+    /// The clients that wait until the key is absent and want this, in their order.
+    pub(crate) fn that_want(&self, want: Want) -> impl Iterator<Item = (Ticket, &W)> {
+        let tickets = self.for_absence.range((want, Ticket::MIN)..=(want, Ticket::MAX));
+        tickets.filter_map(|(_, ticket)| Some((*ticket, self.clients.get(ticket)?)))
+    }
+
     /// How many clients there are.
     pub(crate) fn len(&self) -> usize {
         self.clients.len()
@@ -113,7 +141,7 @@ impl<W: Waits> Line<W> {
 
     /// How many of them wait until the key is absent.
     pub(crate) fn for_absence(&self) -> usize {
-        self.for_absence
+        self.for_absence.len()
     }
 }
 
@@ -161,6 +189,8 @@ mod tests {
         assert!(!line.enter(2, 7));
         let order: Vec<Ticket> = line.all().map(|(ticket, _)| ticket).collect();
         assert_eq!((order, line.for_absence(), line.len()), (vec![1, 2, 3], 1, 3));
+        assert_eq!(line.that_want(Want::Lock).collect::<Vec<_>>(), [(3, &ABSENT_KIND)]);
+        assert_eq!(line.that_want(Want::Permits).next(), None);
         let behind = |ticket| line.behind(ticket).copied().collect::<Vec<u8>>();
         let before = |ticket| line.before(ticket).copied().collect::<Vec<u8>>();
         let (all, none) = (vec![0, 7, ABSENT_KIND], vec![]);

@@ -24,7 +24,7 @@ use crate::excerpt::excerpt;
 use crate::instance::Instance;
 use crate::remote::batch::{Attempt, AttemptPart, Found, Seat, Verdict};
 use crate::remote::row::{Key, Row};
-use crate::remote::{Known, Listening, Looked, NotJoined, OwnWrites, Promised, Remote, StoreWish};
+use crate::remote::{Known, Listening, Looked, NotJoined, OwnWrites, Promised, Remote, StoreWish, WaitsFor};
 use crate::resp::{OwnedRequest, Reply, Request};
 use crate::scripting::NotYet;
 use crate::session::{AttemptResult, Contention, Draw, Drawn, Outbox, Pending, Session};
@@ -384,14 +384,15 @@ impl StoreRequest<'_, '_> {
         if self.pending.listening.is_some() {
             return Ok(());
         }
-        let Patience { timeout, comes_again, .. } = (blocking.check)(self.request)?;
+        let Patience { timeout, comes_again, joins } = (blocking.check)(self.request)?;
         if !matches!(timeout, Timeout::None) {
             let (keys, takes) = (self.waits_for(session, blocking), !blocking.waiting.is_shared);
             let client = || Arc::clone(&session.client);
             // By what the client is known, for another attempt that takes over its place.
             let known = blocking.waiting.token.map(|token| self.request.at(token).into());
             let known = known.map(|token| Known { token, comes_again, client: client() });
-            self.pending.listening = Some(self.remote.listen(keys, blocking.kind, takes, known));
+            let wants = WaitsFor { kind: blocking.kind, takes, joins };
+            self.pending.listening = Some(self.remote.listen(keys, wants, known));
         }
         self.pending.until = deadline(timeout)?;
         Ok(())
@@ -466,7 +467,7 @@ impl StoreRequest<'_, '_> {
             seen: Arc::clone(&rows[place]),
             is_strict: are_strict[place],
             written: ran.written[place].clone(),
-            takes_over: ran.taken_over[place],
+            is_renewed: ran.renewed[place],
             lifetime_ms: ran.lifetime_ms(place),
         };
         let parts = match draw {
@@ -477,7 +478,6 @@ impl StoreRequest<'_, '_> {
         Attempt {
             parts,
             holder: self.holder(session, ran),
-            renews: ran.renews,
             is_reader: matches!(self.command.run, Run::Read(_)),
             beside,
             was_overtaken: self.pending.was_overtaken,
@@ -499,7 +499,7 @@ impl StoreRequest<'_, '_> {
     fn takes_from(&self, session: &Session, guess: &Guess) -> Vec<(Key, bool)> {
         let Run::Block(blocking) = self.command.run else { return Vec::new() };
         let (rows, ran) = (&guess.rows, &guess.ran);
-        if ran.found_nothing || ran.takes_from_none || blocking.waiting.is_shared {
+        if ran.found_nothing || blocking.waiting.is_shared {
             return Vec::new();
         }
         let joins = (blocking.check)(self.request).ok().and_then(|patience| patience.joins);
@@ -510,6 +510,7 @@ impl StoreRequest<'_, '_> {
             let kind = |row: &Row| row.live.as_ref().map_or(ABSENT_KIND, |live| live.kind);
             // A client that comes again for its lock takes nothing from those that wait until it is free.
             let is_there = kind(&rows[place]) == blocking.kind || Some(kind(&rows[place])) == joins;
+            let is_there = is_there && !ran.kept[place];
             let leaves_some = kind(ran.written[place].as_ref()?) == blocking.kind;
             is_there.then_some((key, leaves_some))
         });
@@ -642,9 +643,9 @@ impl StoreRequest<'_, '_> {
 
     /// Gives the client its reply. What the request does for other clients is delivered now.
     fn conclude(&mut self, session: &mut Session, result: AttemptResult, out: &mut Vec<u8>) -> Stopped {
-        let AttemptResult { reply, found_nothing, waits_with, again_ms, outbox, wishes } = result;
+        let AttemptResult { reply, found_nothing, waits_with, again_ms, outbox, wishes, lacked } = result;
         if let Some(listening) = &self.pending.listening {
-            listening.has_looked(found_nothing);
+            listening.has_looked(found_nothing, &lacked);
         }
         if found_nothing {
             self.pending.has_found_nothing = true;
@@ -718,8 +719,8 @@ impl StoreRequest<'_, '_> {
 /// A key whose row has to be read first.
 fn unread_part(key: &Key) -> AttemptPart {
     let seen = Row::unread();
-    let (is_strict, takes_over) = (true, false);
-    AttemptPart { key: key.clone(), seen, is_strict, written: None, takes_over, lifetime_ms: None }
+    let (is_strict, is_renewed) = (true, false);
+    AttemptPart { key: key.clone(), seen, is_strict, written: None, is_renewed, lifetime_ms: None }
 }
 
 /// Rows that have to be read first.
@@ -745,15 +746,15 @@ impl Ran {
             found_nothing: false,
             waits_with: None,
             again_ms: None,
-            renews: false,
             span_ends_ms: BTreeSet::new(),
             wants_fences: None,
             fences_beyond: 0,
             exact: vec![false; keys],
-            takes_from_none: false,
+            kept: vec![false; keys],
+            lacked: Vec::new(),
             fenced: vec![false; keys],
             wishes: Vec::new(),
-            taken_over: vec![false; keys],
+            renewed: vec![false; keys],
         }
     }
 }
@@ -776,6 +777,7 @@ impl AttemptResult {
             again_ms: None,
             outbox: None,
             wishes: Vec::new(),
+            lacked: Vec::new(),
         }
     }
 
@@ -786,8 +788,8 @@ impl AttemptResult {
 
 impl From<Ran> for AttemptResult {
     fn from(ran: Ran) -> AttemptResult {
-        let Ran { reply, outbox, found_nothing, waits_with, again_ms, wishes, .. } = ran;
+        let Ran { reply, outbox, found_nothing, waits_with, again_ms, wishes, lacked, .. } = ran;
         let reply = reply.map_err(|error| error.as_bytes().to_vec());
-        AttemptResult { reply, found_nothing, waits_with, again_ms, outbox, wishes }
+        AttemptResult { reply, found_nothing, waits_with, again_ms, outbox, wishes, lacked }
     }
 }

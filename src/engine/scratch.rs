@@ -16,8 +16,8 @@ use crate::commands::facts::{Result, Run};
 use crate::commands::keys::dumping::{payload_of, read_payload};
 use crate::instance::Instance;
 use crate::keyspace::{Expiry, GuardWish, Keyspace, Transaction, complete};
-use crate::remote::StoreWish;
 use crate::remote::row::{Key, Live, Row};
+use crate::remote::{Lacked, StoreWish};
 use crate::resp::{OwnedRequest, Reply, Request};
 use crate::session::{Outbox, Session};
 use crate::values::STRING_KIND;
@@ -37,8 +37,6 @@ pub struct Ran {
     pub waits_with: Option<OwnedRequest>,
     /// In how many milliseconds it may find something though no key changes, if it may.
     pub again_ms: Option<u64>,
-    /// Whether a value that is as it was may have changed on the way.
-    pub renews: bool,
     /// When the spans end for which the request has asked, in milliseconds since 1970: keys that expire then
     /// live for so long from when the store writes them.
     pub span_ends_ms: BTreeSet<u64>,
@@ -51,14 +49,17 @@ pub struct Ran {
     pub fences_beyond: u64,
     /// Whether each key expires at a moment, though a span was asked for that ends then.
     pub exact: Vec<bool>,
-    /// Whether it has got nothing for which others wait.
-    pub takes_from_none: bool,
+    /// Whether its client has what it wants of each key already, so that it takes nothing from others there.
+    pub kept: Vec<bool>,
+    /// The locks that it cannot take, if it wants several at once.
+    pub lacked: Vec<Lacked>,
     /// Whether each key is one for which it wants a number, or has taken one that was offered.
     pub fenced: Vec<bool>,
     /// What its client wants besides of locks that it has got.
     pub wishes: Vec<StoreWish>,
-    /// Whether each key is a lock that its client takes over, maybe from another connection.
-    pub taken_over: Vec<bool>,
+    /// Whether each key has a new holder, though its value may be as it was: its client takes over a lock,
+    /// maybe from another connection, or the value has changed on the way.
+    pub renewed: Vec<bool>,
 }
 
 /// A request, and the rows on which it runs.
@@ -170,12 +171,19 @@ fn run_loaded(
             }
         }
     }
-    let (wishes, taken_over) = grant(&mut tx, work, &mut written, take(&mut recorded.wishes));
-    let renews = made > written.iter().flatten().count() as u64;
+    let has_changed_more = made > written.iter().flatten().count() as u64;
+    let (wishes, mut renewed) = grant(&mut tx, work, &mut written, take(&mut recorded.wishes));
+    for (key, renewed) in keys.iter().zip(&mut renewed).filter(|_| has_changed_more) {
+        *renewed |= keys.len() == 1 || recorded.has_rewritten(key.database as usize, &key.name);
+    }
     let (found_nothing, waits_with, again_ms) = match command.run {
         Run::Block(blocking) if session.found_nothing && result.is_ok() => {
             let again_ms = blocking.waiting.again.and_then(|again| again(&mut tx, request));
-            let again_at_ms = blocking.waiting.again_at_ms.and_then(|again| again(&tx, request));
+            // One that wants several locks is called for what it lacks.
+            let again_at_ms = match &keys[..] {
+                [key] => blocking.waiting.again_at_ms.and_then(|again| again(&tx, request, &key.name)),
+                _ => None,
+            };
             let again_ms = again_ms.or(again_at_ms.map(|at_ms| at_ms.saturating_sub(work.now_ms)));
             (true, blocking.waiting.waits_with.map(|waits_with| waits_with(&tx, request)), again_ms)
         }
@@ -196,6 +204,13 @@ fn run_loaded(
     let fenced = keys.iter().map(is_fenced).collect();
     let is_exact = |key: &Key| recorded.is_exact(key.database as usize, &key.name);
     let exact = keys.iter().map(is_exact).collect();
+    let kept = keys.iter().map(|key| recorded.has_kept(key.database as usize, &key.name)).collect();
+    let lacked = recorded.lacked.iter().filter_map(|(database, name, until_ms)| {
+        let key = Key::new(*database, name);
+        let row = &rows[keys.binary_search(&key).ok()?];
+        Some(Lacked { key, version: row.version, until_ms: *until_ms })
+    });
+    let lacked = lacked.collect();
     let (reply, now_ms) = (result.map(|()| out), work.now_ms);
     let span_ends_ms = recorded.span_ends_ms;
     Ok(Ran {
@@ -205,16 +220,16 @@ fn run_loaded(
         found_nothing,
         waits_with,
         again_ms,
-        renews,
         span_ends_ms,
         now_ms,
         wants_fences,
         fences_beyond: recorded.former_fence,
         exact,
-        takes_from_none: recorded.takes_from_none,
+        kept,
+        lacked,
         fenced,
         wishes,
-        taken_over,
+        renewed,
     })
 }
 

@@ -15,9 +15,6 @@ pub struct Attempt {
     pub parts: Vec<AttemptPart>,
     /// Who makes it, for people.
     pub holder: Arc<str>,
-    /// Whether a value that it leaves as it was may have changed on the way: a lock that was released and
-    /// taken again.
-    pub renews: bool,
     /// Whether its command only reads. One that waits for something, and finds nothing, does not count.
     pub is_reader: bool,
     /// The place of another request of the same client. If the store does one of them, it does both.
@@ -54,8 +51,9 @@ pub struct AttemptPart {
     pub is_strict: bool,
     /// What the request writes, if it does. Its version does not count.
     pub written: Option<Arc<Row>>,
-    /// Whether the row is to say that the client has the key from now on, though its value is as it was.
-    pub takes_over: bool,
+    /// Whether the row is to say that the client has the key from now on, though its value is as it was: it
+    /// takes over a lock, or has released it and taken it again.
+    pub is_renewed: bool,
     /// How many milliseconds from now on the key lives, if the request has said so.
     pub lifetime_ms: Option<u64>,
 }

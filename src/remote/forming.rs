@@ -262,7 +262,7 @@ impl Forming {
                 if written.expires_at_ms() != slot.image.expires_at_ms() {
                     slot.lifetime_ms = part.lifetime_ms;
                 }
-                let is_same = !attempt.renews && !part.takes_over && slot.image.keeps_tenure_in(&written);
+                let is_same = !part.is_renewed && slot.image.keeps_tenure_in(&written);
                 (slot.image, slot.is_written) = (written, true);
                 if !is_same {
                     slot.is_renewed = true;
@@ -530,23 +530,13 @@ mod tests {
 
     fn part(key: &str, seen: &Arc<Row>, written: Option<&Arc<Row>>) -> AttemptPart {
         let (key, seen) = (Key::new(0, key.as_bytes()), Arc::clone(seen));
-        let (is_strict, takes_over) = (false, false);
-        AttemptPart { key, seen, is_strict, written: written.cloned(), takes_over, lifetime_ms: None }
+        let (is_strict, is_renewed) = (false, false);
+        AttemptPart { key, seen, is_strict, written: written.cloned(), is_renewed, lifetime_ms: None }
     }
 
     fn attempt(parts: Vec<AttemptPart>, is_reader: bool, beside: Option<Seat>) -> Attempt {
-        let (holder, renews, was_overtaken, stood_back) = ("".into(), false, false, 0);
-        Attempt {
-            parts,
-            holder,
-            renews,
-            is_reader,
-            beside,
-            was_overtaken,
-            stood_back,
-            draws: 0,
-            draws_beyond: 0,
-        }
+        let (holder, was_overtaken, stood_back) = ("".into(), false, 0);
+        Attempt { parts, holder, is_reader, beside, was_overtaken, stood_back, draws: 0, draws_beyond: 0 }
     }
 
     #[test]

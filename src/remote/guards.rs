@@ -29,7 +29,7 @@ use tokio::time::{sleep, sleep_until, timeout_at};
 use super::batch::{Attempt, AttemptPart, Verdict};
 use super::news::{Ears, News};
 use super::row::{Key, KeyMap, Live, Row};
-use super::{Listening, Looked, NotJoined, Remote};
+use super::{Listening, Looked, NotJoined, Remote, WaitsFor};
 use crate::keyspace::{BondShown, Cut, Guard, GuardWish, Guarded, Lifeline, LossReason, LostLock};
 use crate::values::ABSENT_KIND;
 
@@ -412,11 +412,12 @@ impl Post {
     /// Looks after the lock, until nothing is left to do.
     async fn keep(self: Arc<Post>, remote: Arc<Remote>, ears: Arc<impl Ears>) {
         let keys: Arc<[Key]> = [self.key.clone()].into();
-        let listening = remote.listen(keys, ABSENT_KIND, false, None);
+        let wants = WaitsFor { kind: ABSENT_KIND, takes: false, joins: None };
+        let listening = remote.listen(keys, wants, None);
         while !remote.guards.is_over() {
             listening.asks();
             let seen = self.see(&remote).await;
-            listening.has_looked(true);
+            listening.has_looked(true, &[]);
             let next = match seen {
                 Seen::Held(row) => self.tend(&remote, &*ears, row).await,
                 Seen::Lost(row) => self.lose(&remote, &*ears, Some(&row)).await,
@@ -532,13 +533,12 @@ impl Post {
                 seen: Arc::clone(&seen),
                 is_strict: written.is_none(),
                 written: written.clone(),
-                takes_over: false,
+                is_renewed: false,
                 lifetime_ms: None,
             };
             let attempt = Attempt {
                 parts: vec![part],
                 holder: Arc::default(),
-                renews: false,
                 is_reader: false,
                 beside: None,
                 was_overtaken: false,

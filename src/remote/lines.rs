@@ -18,7 +18,8 @@
 //!
 //! One that waits for several locks takes all of them at once (`ALSO`), and reserves none. Each knows which
 //! of its keys the store has, as far as that is known here. While it lacks one, its places in the lines are
-//! passed by, and the next ones are called.
+//! passed by, and the next ones are called. Whether it can take a permit of a lock, only its request can say:
+//! it looks, and then knows those that it lacks until their rows change.
 //!
 //! A client that comes again (`AGAIN`) takes over the place of the attempt with the same token, whose
 //! connection may be dead. If that attempt has got the lock meanwhile, here or at another front-end, the row
@@ -80,12 +81,35 @@ pub(super) struct Lines {
     last: Ticket,
 }
 
+/// What a client waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitsFor {
+    /// The kind of the values.
+    pub kind: u8,
+    /// Whether it wants to take something, and not only to read.
+    pub takes: bool,
+    /// The kind of a value that it joins.
+    pub joins: Option<u8>,
+}
+
+/// A lock that a client cannot take which wants several at once.
+#[derive(Debug)]
+pub struct Lacked {
+    /// The lock that it cannot take.
+    pub key: Key,
+    /// The version of the row that shows it.
+    pub version: i64,
+    /// When the client may take it, if no other one changes it, in milliseconds since 1970.
+    pub until_ms: Option<u64>,
+}
+
 /// A client that waits.
 #[derive(Debug)]
 struct Client {
     keys: Arc<[Key]>,
     kind: u8,
     takes: bool,
+    joins: Option<u8>,
     woken: Arc<Notify>,
     /// Whether it is to ask the store.
     is_called: bool,
@@ -132,6 +156,7 @@ struct Place {
     token: Option<Arc<[u8]>>,
     comes_again: bool,
     is_of_group: bool,
+    joins: Option<u8>,
 }
 
 impl Waits for Place {
@@ -170,6 +195,11 @@ impl Client {
     /// Whether it takes several locks at once.
     fn is_group(&self) -> bool {
         self.kind == ABSENT_KIND && self.keys.len() > 1
+    }
+
+    /// Whether it wants permits of several locks at once.
+    fn is_sharing_group(&self) -> bool {
+        self.is_group() && self.joins.is_some()
     }
 
     /// Notes what is known of one of its locks: until when another client holds it, if one does.
@@ -222,19 +252,29 @@ impl Awaited {
     }
 
     /// Has the clients that take several locks at once know whether this one is held, and until when. One
-    /// that comes again may hold it itself: if that is not known, it looks.
+    /// that comes again may hold it itself: if that is not known, it looks. So does one that may join those
+    /// who hold it, unless the row is as it was.
     fn note(
         &self,
         key: &Key,
-        held: Option<Option<Instant>>,
+        (kind, is_as_before): (u8, bool),
         value: Option<&[u8]>,
         clients: &mut HashMap<Ticket, Client>,
     ) {
+        let held = (kind != ABSENT_KIND).then_some(self.expires);
         for (ticket, place) in self.line.all().filter(|(_, place)| place.is_of_group) {
+            let may_join = place.joins == Some(kind);
             let is_own = place.comes_again && value.is_none_or(|value| place.token.as_deref() == Some(value));
-            if let Some(client) = clients.get_mut(&ticket) {
-                client.note(key, held.filter(|_| !is_own));
+            if let Some(client) = clients.get_mut(&ticket).filter(|_| !may_join || !is_as_before) {
+                client.note(key, held.filter(|_| !is_own && !may_join));
             }
+        }
+    }
+
+    /// Has the clients that want permits of several locks look at this one anew.
+    fn open_to_groups(&self, key: &Key, clients: &mut HashMap<Ticket, Client>) {
+        for (ticket, _) in self.line.all().filter(|(_, place)| place.is_of_group && place.joins.is_some()) {
+            clients.entry(ticket).and_modify(|client| client.note(key, None));
         }
     }
 
@@ -276,7 +316,7 @@ impl Awaited {
     /// The key has changed, and is not known as it is now.
     fn changed(&mut self, key: &Key, clients: &mut HashMap<Ticket, Client>, open: OpenBatches) {
         self.seen = None;
-        self.note(key, None, None, clients);
+        self.note(key, (ABSENT_KIND, false), None, clients);
         let mut kinds: Vec<u8> = Vec::new();
         for (_, place) in self.line.all() {
             if place.takes && !kinds.contains(&place.kind) {
@@ -300,7 +340,8 @@ impl Lines {
     }
 
     /// Places a client at the end of the lines of its keys, or where one with its token stands.
-    pub(super) fn stand(&mut self, keys: Arc<[Key]>, kind: u8, takes: bool, known: Option<Known>) -> Stood {
+    pub(super) fn stand(&mut self, keys: Arc<[Key]>, wants: WaitsFor, known: Option<Known>) -> Stood {
+        let WaitsFor { kind, takes, joins } = wants;
         let comes_again = known.as_ref().is_some_and(|known| known.comes_again);
         let before = known.as_ref().filter(|known| known.comes_again);
         let before = before.and_then(|known| self.place_of(keys.first()?, &known.token));
@@ -320,7 +361,7 @@ impl Lines {
         let is_of_group = kind == ABSENT_KIND && keys.len() > 1;
         for key in keys.iter() {
             let token = known.as_ref().map(|known| Arc::clone(&known.token));
-            let place = Place { kind, takes, token, comes_again, is_of_group };
+            let place = Place { kind, takes, token, comes_again, is_of_group, joins };
             self.keys.entry(key.clone()).or_default().line.enter(ticket, place);
         }
         let woken = Arc::new(Notify::new());
@@ -328,6 +369,7 @@ impl Lines {
             keys,
             kind,
             takes,
+            joins,
             woken: Arc::clone(&woken),
             is_called: false,
             was_called: false,
@@ -369,6 +411,9 @@ impl Lines {
                 continue;
             }
             awaited.call_others(false, clients);
+            if left.kind == ABSENT_KIND && !left.is_group() {
+                awaited.open_to_groups(key, clients);
+            }
             // One behind it may get a permit that it was not to have.
             let is_for_next = left.kind == ABSENT_KIND && awaited.may_have_permits();
             if left.takes && (left.is_called || left.is_looking || left.again.is_some() || is_for_next) {
@@ -426,11 +471,12 @@ impl Lines {
             awaited.overdue = (0, None);
         }
         awaited.expires = expires.max(expires.and(awaited.overdue.1));
-        awaited.note(key, (kind != ABSENT_KIND).then_some(awaited.expires), value, clients);
+        let is_as_before = before == Some((kind, version)) && !is_written;
+        awaited.note(key, (kind, is_as_before), value, clients);
         if kind != ABSENT_KIND && (value.is_some() || before != Some((kind, version))) {
             awaited.call_holder(version, value, clients);
         }
-        if before == Some((kind, version)) && !is_written {
+        if is_as_before {
             return;
         }
         awaited.call(kind, clients, open);
@@ -488,7 +534,11 @@ impl Lines {
         let Lines { clients, keys, .. } = self;
         let Some(client) = clients.get_mut(&ticket) else { return true };
         (client.is_looking, client.travels_in) = (false, None);
-        let (kind, has_others) = (client.kind, client.keys.len() > 1);
+        let (kind, has_others, is_sharing) = (client.kind, client.keys.len() > 1, client.is_sharing_group());
+        if is_sharing {
+            // It has found that it can take all.
+            client.lacks.clear();
+        }
         let Some(awaited) = keys.get_mut(key) else { return true };
         let is_next = awaited.next(kind, clients, open) == Some(ticket);
         let left_until = is_next.then(|| turns.left_until(key, kind, now)).flatten();
@@ -503,6 +553,10 @@ impl Lines {
             client.again = left_until.or_else(|| has_others.then(|| now + GRACE));
             if !is_next && has_others && !awaited.let_others.contains(&ticket) {
                 awaited.let_others.push(ticket);
+            }
+            if !is_next && is_sharing {
+                client.lacks.insert(key.clone(), None);
+                self.pass_on(ticket, open);
             }
         }
         false
@@ -541,6 +595,20 @@ impl Lines {
             if has_some {
                 awaited.call(kind, clients, open);
             }
+        }
+    }
+
+    /// Notes which locks a client lacks that wants several at once, as far as their rows are still as they
+    /// were when it looked. `now` is the moment, here and in milliseconds since 1970.
+    pub(super) fn lacks(&mut self, ticket: Ticket, lacked: &[Lacked], now: (Instant, u64)) {
+        let Some(client) = self.clients.get_mut(&ticket) else { return };
+        for Lacked { key, version, until_ms } in lacked {
+            let awaited = self.keys.get(key);
+            let is_as_seen = |awaited: &&Awaited| awaited.seen.is_some_and(|(_, seen)| seen == *version);
+            let Some(awaited) = awaited.filter(is_as_seen) else { continue };
+            let left_ms = until_ms.map(|until_ms| until_ms.saturating_sub(now.1));
+            let until = left_ms.and_then(|left_ms| now.0.checked_add(Duration::from_millis(left_ms)));
+            client.note(key, Some(until.max(until.and(awaited.overdue.1))));
         }
     }
 
@@ -595,6 +663,9 @@ mod tests {
     use crate::remote::news::News;
 
     const LIST: u8 = 1;
+    const FOR_LIST: WaitsFor = WaitsFor { kind: LIST, takes: true, joins: None };
+    const FOR_LOCK: WaitsFor = WaitsFor { kind: ABSENT_KIND, takes: true, joins: None };
+    const FOR_PERMIT: WaitsFor = WaitsFor { joins: Some(SORTED_SET_KIND), ..FOR_LOCK };
     const IDLE: OpenBatches = OpenBatches { forming: 3, under_way: None };
 
     fn row(version: i64, kind: u8) -> Became {
@@ -606,7 +677,7 @@ mod tests {
         let mut lines = Lines::default();
         let tickets = clients.iter().map(|keys| {
             let keys = keys.iter().map(|key| Key::new(0, key.as_bytes())).collect();
-            lines.stand(keys, LIST, true, None).ticket
+            lines.stand(keys, FOR_LIST, None).ticket
         });
         let tickets = tickets.collect();
         (lines, tickets)
@@ -662,7 +733,7 @@ mod tests {
         let (mut now, turns) = (Instant::now(), &mut Turns::default());
         let mut lines = Lines::default();
         let key = Key::new(0, b"k");
-        let ticket = lines.stand([key.clone()].into(), ABSENT_KIND, true, None).ticket;
+        let ticket = lines.stand([key.clone()].into(), FOR_LOCK, None).ticket;
         let (expires, began) = (now + Duration::from_millis(20), now);
         lines.saw(&key, (row(1, 0), Some(expires)), None, false, IDLE);
         let mut looks = Vec::new();
@@ -707,7 +778,7 @@ mod tests {
         let mut lines = Lines::default();
         let [a, b] = [b"a", b"b"].map(|name| Key::new(0, name));
         let [group, single] = [&[a.clone(), b.clone()][..], std::slice::from_ref(&b)]
-            .map(|keys| lines.stand(keys.into(), ABSENT_KIND, true, None).ticket);
+            .map(|keys| lines.stand(keys.into(), FOR_LOCK, None).ticket);
         let (absent, held) = (Became::of(&Row::default()), row(1, LIST));
         lines.saw(&a, (held, None), None, false, IDLE);
         lines.saw(&b, (held, None), None, false, IDLE);
@@ -735,6 +806,51 @@ mod tests {
         assert_eq!(lines.next_step(group, IDLE, now), Step::Wait(Some(later)));
         assert_eq!(lines.next_step(group, IDLE, later), Step::Look);
         for ticket in [group, single] {
+            lines.leave(ticket, turns, IDLE);
+        }
+        assert!(lines.is_empty() && lines.keys.is_empty());
+    }
+
+    #[test]
+    fn one_that_wants_permits_of_several_locks_looks_when_one_changes_and_reserves_none() {
+        let (now, turns) = (Instant::now(), &mut Turns::default());
+        let mut lines = Lines::default();
+        let [a, b] = [b"a", b"b"].map(|name| Key::new(0, name));
+        let group = lines.stand([a.clone(), b.clone()].into(), FOR_PERMIT, None).ticket;
+        let single = lines.stand([b.clone()].into(), FOR_PERMIT, None).ticket;
+        let (absent, permits) = (Became::of(&Row::default()), |version| row(version, SORTED_SET_KIND));
+        let lacked = |key: &Key, version, until_ms| Lacked { key: key.clone(), version, until_ms };
+        lines.saw(&a, (permits(1), None), None, false, IDLE);
+        lines.saw(&b, (absent, None), None, false, IDLE);
+        assert!(looks(&mut lines, group, IDLE) && !looks(&mut lines, single, IDLE));
+        // It finds that it can have no permit of the first one, and the next one has the other.
+        lines.asks(group);
+        lines.saw(&a, (permits(1), None), None, false, IDLE);
+        lines.lacks(group, &[lacked(&a, 1, Some(50))], (now, 20));
+        lines.has_looked(group, true, turns, IDLE, now);
+        assert_eq!(lines.next_step(group, IDLE, now), Step::Wait(Some(now + Duration::from_millis(30))));
+        assert!(looks(&mut lines, single, IDLE) && lines.may_take(single, &b, turns, IDLE, now));
+        lines.saw(&b, (permits(1), None), None, true, IDLE);
+        assert!(!looks(&mut lines, group, IDLE), "it lacks the first one, as far as it knows");
+        // A row that has changed since it looked says nothing of what it lacks.
+        lines.saw(&a, (permits(2), None), None, true, IDLE);
+        assert!(looks(&mut lines, group, IDLE));
+        lines.asks(group);
+        lines.saw(&a, (permits(3), None), None, true, IDLE);
+        lines.lacks(group, &[lacked(&a, 2, None)], (now, 20));
+        lines.has_looked(group, true, turns, IDLE, now);
+        assert!(looks(&mut lines, group, IDLE));
+        // One before it that waits for the second lock has its turn; those behind it have the first one.
+        lines.leave(group, turns, IDLE);
+        let late = lines.stand([a.clone(), b.clone()].into(), FOR_PERMIT, None).ticket;
+        let last = lines.stand([a.clone()].into(), FOR_PERMIT, None).ticket;
+        lines.saw(&a, (permits(3), None), None, false, IDLE);
+        assert!(lines.may_take(late, &a, turns, IDLE, now));
+        assert!(!lines.may_take(late, &b, turns, IDLE, now));
+        assert!(looks(&mut lines, last, IDLE) && lines.may_take(last, &a, turns, IDLE, now));
+        lines.leave(single, turns, IDLE);
+        assert!(looks(&mut lines, late, IDLE) && lines.may_take(late, &b, turns, IDLE, now));
+        for ticket in [late, last] {
             lines.leave(ticket, turns, IDLE);
         }
         assert!(lines.is_empty() && lines.keys.is_empty());

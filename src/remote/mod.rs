@@ -78,7 +78,7 @@ use guards::Guards;
 pub(crate) use guards::{OwnWrites, Promised, StoreWish};
 pub(crate) use health::Health;
 use hints::Hints;
-pub(crate) use lines::Known;
+pub(crate) use lines::{Known, Lacked, WaitsFor};
 use lines::{Lines, OpenBatches, Step, Stood};
 use news::{Became, Ears, News, Outgoing};
 use row::{Key, KeyMap, Row};
@@ -332,17 +332,10 @@ impl Remote {
         }
     }
 
-    /// Begins to wait for values of a kind in these keys, each of which is named once. The client stands in
-    /// the lines of the keys until what is returned is dropped. `takes` says that it wants to take something,
-    /// and not only to read.
-    pub fn listen(
-        self: &Arc<Remote>,
-        keys: Arc<[Key]>,
-        kind: u8,
-        takes: bool,
-        known: Option<Known>,
-    ) -> Listening {
-        let Stood { ticket, woken, before } = self.state.lock().lines.stand(keys, kind, takes, known);
+    /// Begins to wait for values in these keys, each of which is named once. The client stands in the lines
+    /// of the keys until what is returned is dropped.
+    pub fn listen(self: &Arc<Remote>, keys: Arc<[Key]>, wants: WaitsFor, known: Option<Known>) -> Listening {
+        let Stood { ticket, woken, before } = self.state.lock().lines.stand(keys, wants, known);
         // As if its time were up.
         before.inspect(|client| _ = client.end_waiting(Waiting::TimedOut));
         // The other front-ends learn that changes are wanted.
@@ -565,10 +558,15 @@ impl Listening {
         self.with(|lines, _, open| lines.takes((self.ticket, batch), (key, leaves_some), open));
     }
 
-    /// Notes that the client knows what came of its question to the store.
-    pub fn has_looked(&self, found_nothing: bool) {
+    /// Notes that the client knows what came of its question to the store, and which locks it lacks, if it
+    /// wants several at once.
+    pub fn has_looked(&self, found_nothing: bool, lacked: &[Lacked]) {
+        let (now, now_ms) = (Instant::now(), self.remote.clock.now_ms());
         self.with(|lines, turns, open| {
-            lines.has_looked(self.ticket, found_nothing, turns, open, Instant::now());
+            if found_nothing {
+                lines.lacks(self.ticket, lacked, (now, now_ms));
+            }
+            lines.has_looked(self.ticket, found_nothing, turns, open, now);
         });
     }
 

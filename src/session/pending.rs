@@ -9,7 +9,7 @@ use crate::clients::Waiting;
 use crate::remote::all_keys::{Answering, NotTold, Told};
 use crate::remote::batch::{Seat, Ticket, Verdict};
 use crate::remote::row::{KeyMap, Row};
-use crate::remote::{Listening, OwnWrites, Promised, StoreWish, Turn};
+use crate::remote::{Lacked, Listening, OwnWrites, Promised, StoreWish, Turn};
 use crate::resp::OwnedRequest;
 
 /// How far the request is.
@@ -149,6 +149,8 @@ pub struct AttemptResult {
     pub outbox: Option<Box<Outbox>>,
     /// What the client wants besides of locks that it gets.
     pub wishes: Vec<StoreWish>,
+    /// The locks that it cannot take, if it wants several at once.
+    pub lacked: Vec<Lacked>,
 }
 
 impl AttemptResult {

@@ -32,7 +32,8 @@ fn end(observer: &mut Client, token: &str) -> Option<i64> {
 fn left(observer: &mut Client, token: &str) -> i64 {
     let time = observer.line("TIME").items();
     let part = |place: usize| time[place].to_string().replace('"', "").parse::<i64>().unwrap();
-    end(observer, token).unwrap() - part(0) * 1000 - part(1) / 1000
+    // Ends are rounded up, and so is this.
+    end(observer, token).unwrap() - part(0) * 1000 - (part(1) + 999) / 1000
 }
 
 #[track_caller]

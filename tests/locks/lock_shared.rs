@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::locks::is_found;
 use support::client::{Client, Reply, request};
 use support::folder::Folder;
 use support::log::ALWAYS;
@@ -550,6 +551,27 @@ fn events_watches_and_the_lens_see_permits_as_what_they_are() {
     let refused = client.line("LOCKS GET l").reply();
     assert_eq!(integer(&refused, "refused"), 1);
     assert_eq!(client.line("LOCKS LOG -1").items(), []);
+}
+
+/// Who takes a permit looks at a key that is absent, and so does the client that serves those in line.
+#[test]
+fn the_lens_finds_nothing_wrong_where_a_lock_goes_to_readers() {
+    let server = Server::start_with(CLOCK);
+    let (mut holder, mut reader, mut observer) = (server.client(), server.client(), server.client3());
+    observer.line("CLOCK FREEZE").is_ok();
+    for options in ["SHARED", "LIMIT 1", "SHARED ALSO 1 m"] {
+        take(&mut holder, "h", "PX 60000");
+        server.have_wait(&mut reader, &format!("LOCK ACQUIRE l r PX 100 WAIT 0 {options}"));
+        holder.line("LOCK RELEASE l h").is(1);
+        reader.reply().integer();
+        reader.line("LOCK RELEASE l r ALSO 1 m").ignored();
+        // A holder whose lock has expired reads from now on.
+        take(&mut holder, "h", "PX 100");
+        observer.line("CLOCK ADVANCE 100").is_ok();
+        take(&mut holder, "h", &format!("PX 100 {options}"));
+        observer.line("CLOCK ADVANCE 100").is_ok();
+        is_found(&mut observer, &[]);
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod linear;
 mod lock;
 mod lock_again;
 mod lock_also;
+mod lock_also_shared;
 mod lock_bound;
 mod lock_break;
 mod lock_forms;

@@ -209,8 +209,8 @@ impl Attempt for Retry {
         self.joins
     }
 
-    fn again_at_ms(&self, tx: &Transaction<'_>) -> Option<u64> {
-        (self.blocking.waiting.again_at_ms?)(tx, self.request.request()?)
+    fn again_at_ms(&self, tx: &Transaction<'_>, key: &[u8]) -> Option<u64> {
+        (self.blocking.waiting.again_at_ms?)(tx, self.request.request()?, key)
     }
 
     fn goes_by_time(&self) -> bool {
@@ -229,9 +229,8 @@ impl Attempt for Retry {
         self.comes_again
     }
 
-    fn can_take(&self, tx: &Transaction<'_>, key: &[u8]) -> bool {
-        let asked = self.blocking.waiting.takes_all.zip(self.request.request());
-        asked.is_none_or(|(can_take, request)| can_take(tx, request, key))
+    fn lacks(&self, tx: &Transaction<'_>, keys: &[Box<[u8]>], ticket: Ticket) -> Option<usize> {
+        (self.blocking.waiting.takes_all?)(tx, self.request.request()?, keys, ticket)
     }
 
     fn reply_in_vain(&self, out: &mut Vec<u8>) {

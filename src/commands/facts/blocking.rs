@@ -2,6 +2,7 @@
 
 use crate::keyspace::Transaction;
 use crate::resp::{OwnedRequest, Reply, Request, Sent};
+use crate::waiting::Ticket;
 
 use super::context::Result;
 
@@ -23,8 +24,12 @@ pub struct Blocking {
     pub waiting: WaitingRules,
 }
 
-/// Says whether the client of a request can take one of its keys.
-pub(super) type CanTake = fn(&Transaction<'_>, Request<'_>, &[u8]) -> bool;
+/// Finds one of these keys of a request that its client cannot take, in line with this ticket, and returns
+/// its place among them.
+pub(super) type Lacks = fn(&Transaction<'_>, Request<'_>, &[Box<[u8]>], Ticket) -> Option<usize>;
+
+/// When the client of a request that waits for a lock has to look at the key again.
+pub(super) type AgainAt = fn(&Transaction<'_>, Request<'_>, &[u8]) -> Option<u64>;
 
 /// How clients wait for a key.
 #[derive(Debug)]
@@ -42,9 +47,9 @@ pub struct WaitingRules {
     pub token: Option<usize>,
     /// When a client that waits for a lock has to look again though the key does not change, in milliseconds
     /// since 1970.
-    pub again_at_ms: Option<fn(&Transaction<'_>, Request<'_>) -> Option<u64>>,
-    /// Says of a key whether the client can take it, if it takes all of its keys at once, or none.
-    pub takes_all: Option<CanTake>,
+    pub again_at_ms: Option<AgainAt>,
+    /// Finds a key that the client cannot take, if it takes all of its keys at once, or none.
+    pub takes_all: Option<Lacks>,
     /// In how many milliseconds the client may find something though no key changes, if it may.
     pub again: Option<fn(&mut Transaction<'_>, Request<'_>) -> Option<u64>>,
 }

@@ -83,17 +83,22 @@ pub(super) fn also_behind_token(request: Request<'_>) -> Range<usize> {
     also_from(request, WITHOUT_MORE)
 }
 
-/// The places of the keys behind the first ALSO from a place on, as far as they are there. No value of
-/// another option is a word, so where the handler understands the request, it finds the same.
+/// The places of the keys behind the first ALSO from a place on. No value of another option is a word, so
+/// where the handler understands the request, this is the ALSO that it reads.
 fn also_from(request: Request<'_>, from: usize) -> Range<usize> {
-    let Some(at) = request.from(from).position(|argument| is_word(argument, "also")) else { return 0..0 };
-    let first = (from + at + 2).min(request.len());
-    let stated = request.get(from + at + 1).and_then(parse_integer);
+    let also = request.from(from).position(|argument| is_word(argument, "also"));
+    also.map_or(0..0, |at| keys_behind(request, from + at + 1))
+}
+
+/// The places of the keys behind their number, as far as they are there.
+fn keys_behind(request: Request<'_>, count_at: usize) -> Range<usize> {
+    let first = (count_at + 1).min(request.len());
+    let stated = request.get(count_at).and_then(parse_integer);
     let stated = stated.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
     first..first + stated.min(request.len() - first)
 }
 
-/// Reads ALSO with its keys, if the option is that. Returns whether it is.
+/// Reads ALSO with its keys, if the option is that, and they are all there. Returns whether it is.
 pub(super) fn read_also(
     also: &mut Range<usize>,
     option: &[u8],
@@ -107,12 +112,11 @@ pub(super) fn read_also(
     if options.peek().is_none() {
         return Err(Error::SYNTAX);
     }
-    let count = args::key_count(request, count_at)?;
-    if count >= KEYS_MAX {
+    if args::key_count(request, count_at)? >= KEYS_MAX {
         return Err(Error::fixed("ERR LOCK takes 128 keys at most"));
     }
-    *also = count_at + 1..count_at + 1 + count;
-    options.by_ref().take(count + 1).for_each(drop);
+    *also = keys_behind(request, count_at);
+    options.by_ref().take(1 + also.len()).for_each(drop);
     Ok(true)
 }
 

@@ -28,7 +28,7 @@ use super::arguments::{
 };
 use super::owning::{fence_or_new, holds, may_be_lock, take_again, tell_of_taking};
 use super::permits::{self, Permits};
-use super::several::{self, Grab};
+use super::several::{self, Grab, Holding};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[LOCK];
 
@@ -93,10 +93,10 @@ const LOCK_ACQUIRE: Command = Command {
         waiting: WaitingRules {
             timed_out: |reply| reply.nil(),
             token: Some(TOKEN_AT),
-            again_at_ms: Some(|tx, request| {
-                permits::again_at_ms(tx, request.at(2), Acquiring::parse(request).ok()?.limit)
+            again_at_ms: Some(|tx, request, key| {
+                permits::again_at_ms(tx, key, &Acquiring::parse(request).ok()?)
             }),
-            takes_all: Some(several::can_take),
+            takes_all: Some(several::lacks),
             ..WaitingRules::PLAIN
         },
     }),
@@ -113,7 +113,9 @@ fn acquire<'r>(
     let acquiring = Acquiring::parse(request)?;
     let key = request.at(2);
     if let Some(limit) = acquiring.limit {
-        return permits::acquire(tx, (key, limit), &acquiring, served.is_some(), reply);
+        let all = with_first(request, acquiring.also.clone());
+        let keys = if acquiring.also.is_empty() { vec![key] } else { several::once(all) };
+        return permits::acquire(tx, (&keys, limit), &acquiring, served.is_some(), reply);
     }
     let Acquiring { token, lifetime, is_again, bound, is_notified, .. } = acquiring;
     let expires_at_ms = expiry(tx, lifetime, "lock|acquire")?;
@@ -201,24 +203,32 @@ fn extend(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
             return Err(Error::SYNTAX);
         }
     }
-    if also.is_empty() && permits::are_at(tx, request.at(2)) {
-        return permits::extend(tx, request.at(2), token, (lifetime, bound), reply);
-    }
     let expires_at_ms = expiry(tx, lifetime, "lock|extend")?;
     let bond = bound.map(|bound| bound.terms(lifetime)).transpose()?;
-    let keys = with_first(request, also.clone());
-    let lacking = several::lacking(tx, keys.clone(), token)?;
+    let keys = with_first(request, also);
+    let (mut lacking, mut permits) = (Vec::new(), Vec::new());
+    for key in keys.clone() {
+        match several::holding(tx, key, token)? {
+            Holding::Lock if may_be_lock(tx, key) => {}
+            Holding::Permit if permits.contains(&key) => {}
+            Holding::Permit => permits.push(key),
+            _ => lacking.push(key),
+        }
+    }
     if !lacking.is_empty() {
         lacking.into_iter().for_each(|key| tx.follow_unmet(key));
         return Ok(reply.nil());
     }
-    let mut fence = 0;
+    // A permit that is extended has a new number, which is the largest.
+    let mut fence = permits::extend(tx, &permits, token, (lifetime, bound))?.unwrap_or(0);
     for key in keys {
-        fence = fence_or_new(tx, key).max(fence);
-        tx.set_expiry(key, Some(expires_at_ms));
-    }
-    if bond.is_some() {
-        wish_for(tx, with_first(request, also), false, bond);
+        if permits.is_empty() || !permits::are_at(tx, key) {
+            fence = fence_or_new(tx, key).max(fence);
+            tx.set_expiry(key, Some(expires_at_ms));
+            if bond.is_some() {
+                tx.wish(GuardWish { key: key.into(), permit: None, is_notified: false, bond });
+            }
+        }
     }
     Ok(reply.integer(fence.cast_signed()))
 }
@@ -252,7 +262,8 @@ fn release(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> 
         return several::release(tx, with_first(request, read_more(request)?), token, reply);
     }
     let is_released = match delete_if(tx, key, Condition::Equal(token)) {
-        Err(_) if permits::is_set(tx, key) => permits::release(tx, key, token)?,
+        Err(_) if permits::are_held(tx, key, token) => permits::give_back(tx, key, token).map(|()| true)?,
+        Err(_) if permits::is_set(tx, key) => false,
         deleted => deleted?,
     };
     Ok(reply.bool(is_released))

@@ -167,7 +167,8 @@ fn remove(tx: &mut Transaction<'_>, key: &[u8], kind: u8, token: &[u8]) {
     // None can fail: the kind is known.
     let _known = match kind {
         HASH_KIND => tx.change::<Hash, _>(key, "hdel", |hash| hash.remove(token)).is_ok(),
-        _ if Permits::at(tx, key).is_some() => permits::release(tx, key, token).is_ok(),
+        _ if permits::are_held(tx, key, token) => permits::give_back(tx, key, token).is_ok(),
+        _ if Permits::at(tx, key).is_some() => true,
         _ => tx.change::<SortedSet, _>(key, "zrem", |set| set.remove(token)).is_ok(),
     };
 }

@@ -18,7 +18,8 @@
 use crate::keyspace::{BondTerms, Change, GuardWish, PERMIT_END_MS_MAX, PermitForm, PermitWish, Transaction};
 use crate::resp::Reply;
 use crate::types::sorted_sets::{SortedSet, SortedSetView};
-use crate::values::{ABSENT_KIND, SORTED_SET_KIND, Type, Value};
+use crate::values::{SORTED_SET_KIND, Type, Value};
+use crate::waiting::Ticket;
 
 use super::arguments::{Acquiring, Bound};
 use crate::commands::args;
@@ -81,6 +82,10 @@ pub(super) struct Permits<'a> {
 impl<'a> Permits<'a> {
     /// The permits at a key, if it has any, though it may be that none of them counts any more.
     pub(super) fn at(tx: &'a Transaction<'_>, key: &[u8]) -> Option<Permits<'a>> {
+        // The lens hears of no look at a key that is absent: a client may be about to take it.
+        if !are_at(tx, key) {
+            return None;
+        }
         let expires_at_ms = tx.peek_expiry(key)??;
         let set = form_of(tx.glance(key)?, Some(expires_at_ms))?;
         Some(Permits { set, now_ms: tx.now_ms(), expires_at_ms })
@@ -135,6 +140,17 @@ impl<'a> Permits<'a> {
         !is_withheld && !self.has(token) && (self.count() as u64) < limit
     }
 
+    /// When the next permit or mark ends.
+    fn next_end_ms(self) -> Option<u64> {
+        self.set.range(self.first()..self.set.len()).next().map(|(_, end_ms)| end_ms as u64)
+    }
+
+    /// When a token can have a permit beside less than `limit` others, if nothing changes.
+    fn allow_at_ms(self, token: &[u8], limit: u64) -> Option<u64> {
+        let ends = [WRITER, AWAITED, token].into_iter().filter_map(|member| self.end_of(member));
+        ends.chain(self.falls_below_at_ms(limit)).max()
+    }
+
     /// When there are less than `limit` permits, if nothing changes.
     fn falls_below_at_ms(self, limit: u64) -> Option<u64> {
         let surplus = usize::try_from((self.count() as u64).checked_sub(limit)?).ok()?;
@@ -185,42 +201,94 @@ pub(super) fn refuse_upgrade(tx: &Transaction<'_>, key: &[u8], token: &[u8]) -> 
     }
 }
 
-/// What a client wants besides of its permit.
-struct Wanted {
+/// What a client wants besides of its permits.
+struct Wants {
     is_notified: bool,
     bond: Option<BondTerms>,
 }
 
-impl Wanted {
+impl Wants {
     fn of(
         tx: &Transaction<'_>,
         (bound, is_notified): (Option<Bound>, bool),
         lifetime: &[u8],
-    ) -> Result<Wanted> {
+    ) -> Result<Wants> {
         let bond = bound.map(|bound| bound.terms(lifetime)).transpose()?;
         if tx.is_in_store() && (is_notified || bond.is_some()) {
             return Err(NOT_GUARDED);
         }
-        Ok(Wanted { is_notified, bond })
+        Ok(Wants { is_notified, bond })
     }
 
-    /// Draws the number of a permit that a token has got, and notes what its client wants besides.
-    fn number(&self, tx: &Transaction<'_>, key: &[u8], token: &[u8]) -> i64 {
-        let Wanted { is_notified, bond } = *self;
-        let number = tx.number_permit(key);
-        if is_notified || bond.is_some() {
+    /// Draws the number of permits that a token has got, and notes what its client wants besides of each.
+    fn number(&self, tx: &Transaction<'_>, keys: &[&[u8]], token: &[u8]) -> u64 {
+        let Wants { is_notified, bond } = *self;
+        let number = tx.number_permits(keys).unwrap_or(0);
+        for key in keys.iter().filter(|_| is_notified || bond.is_some()) {
             let permit = Some(PermitWish { token: token.into(), number, form: &FORM });
-            tx.wish(GuardWish { key: key.into(), permit, is_notified, bond });
+            tx.wish(GuardWish { key: (*key).into(), permit, is_notified, bond });
         }
-        number.cast_signed()
+        number
     }
 }
 
-/// Takes a permit beside less than `limit` others. Those who wait in line come first, except where the token
-/// has a permit already.
+/// What a lock is for a client that wants a permit of it.
+enum Standing {
+    /// The client has one already, up to this end, and comes again for it.
+    Own(u64),
+    Open {
+        /// Whether the token had a permit, which may be over.
+        had_one: bool,
+    },
+    Full,
+}
+
+impl Standing {
+    /// Of a lock that less than `limit` others may hold.
+    ///
+    /// # Errors
+    ///
+    /// If it is a sorted set without permits.
+    fn of(tx: &Transaction<'_>, key: &[u8], acquiring: &Acquiring<'_>, limit: u64) -> Result<Standing> {
+        let token = acquiring.token;
+        let Some(permits) = Permits::at(tx, key) else {
+            return match tx.is_free(key) {
+                true => Ok(Standing::Open { had_one: false }),
+                false if are_at(tx, key) => Err(NOT_PERMITS),
+                false => Ok(Standing::Full),
+            };
+        };
+        let own = permits.end_of(token).filter(|_| acquiring.is_again && !permits.has_writer());
+        Ok(match own {
+            Some(end_ms) => Standing::Own(end_ms),
+            None if permits.allow(token, limit) => {
+                Standing::Open { had_one: permits.set.score(token).is_some() }
+            }
+            None => Standing::Full,
+        })
+    }
+}
+
+/// Whether a client that waits for permits of several locks can take none of this one, in line with this
+/// ticket. It can of a sorted set without permits: that is when it is refused.
+pub(super) fn is_lacking(
+    tx: &Transaction<'_>,
+    key: &[u8],
+    (acquiring, limit): (&Acquiring<'_>, u64),
+    ticket: Ticket,
+) -> bool {
+    match Standing::of(tx, key, acquiring, limit) {
+        Ok(Standing::Full) => true,
+        Ok(Standing::Open { .. }) => tx.is_awaited_before(key, ticket),
+        Ok(Standing::Own(_)) | Err(_) => false,
+    }
+}
+
+/// Takes a permit of each of these locks beside less than `limit` others, or none. Those who wait in line
+/// come first, except where the token has a permit already.
 pub(super) fn acquire<'r>(
     tx: &mut Transaction<'_>,
-    (key, limit): (&[u8], u64),
+    (keys, limit): (&[&[u8]], u64),
     acquiring: &Acquiring<'_>,
     is_served: bool,
     reply: Reply<'r>,
@@ -230,53 +298,67 @@ pub(super) fn acquire<'r>(
         return Err(Error::fixed("ERR The tokens __write__ and __wait__ are marks of writers"));
     }
     let Acquiring { bound, is_notified, .. } = *acquiring;
-    let wanted = Wanted::of(tx, (bound, is_notified), acquiring.lifetime)?;
-    if !acquiring.also.is_empty() {
-        return Err(Error::fixed("ERR ALSO is for locks of one holder"));
-    }
+    let wants = Wants::of(tx, (bound, is_notified), acquiring.lifetime)?;
     let end_ms = end_ms(tx, acquiring.lifetime, "lock|acquire")?;
-    let kind = tx.glance(key).map_or(ABSENT_KIND, |value| value.facts.kind);
-    let permits = Permits::at(tx, key);
-    if kind == SORTED_SET_KIND && permits.is_none() {
-        return Err(NOT_PERMITS);
-    }
-    if acquiring.is_again
-        && let Some(permits) = permits.filter(|permits| permits.has(token) && !permits.has_writer())
-    {
-        let until_ms = permits.end_of(token).map_or(end_ms, |before_ms| end_ms.max(before_ms));
-        tx.takes_from_none();
-        write(tx, key, "zadd", |set| _ = set.set_score(token, until_ms as f64))?;
-        if bound.is_none() {
-            tx.promise_lock(key, Some(token), end_ms);
-        }
-        return Ok(Taken::Something(reply.integer(wanted.number(tx, key, token))));
-    }
-    let is_free = permits.map_or(kind == ABSENT_KIND, |permits| permits.allow(token, limit));
-    let had_one = permits.is_some_and(|permits| permits.set.score(token).is_some());
-    if !is_served && tx.leaves_permit_to_line(key) {
+    let standings = keys.iter().map(|key| Standing::of(tx, key, acquiring, limit));
+    let standings: Vec<Standing> = standings.collect::<Result<_>>()?;
+    let all = || keys.iter().copied().zip(&standings);
+    let is_own = |standing: &Standing| matches!(standing, Standing::Own(_));
+    let mut wanted = all().filter(|(_, standing)| !is_own(standing));
+    if !is_served && wanted.any(|(key, _)| tx.leaves_permit_to_line(key)) {
         return Ok(Taken::Nothing(reply));
     }
-    if !is_free {
-        if !is_served && !acquiring.waits(tx) {
-            tx.refuse_lock(key);
+    let full: Vec<&[u8]> =
+        all().filter(|(_, standing)| matches!(standing, Standing::Full)).map(|(key, _)| key).collect();
+    if !full.is_empty() {
+        for key in full {
+            if keys.len() > 1 {
+                tx.lacks(key, opens_at_ms(tx, key, token, limit));
+            }
+            if !is_served && !acquiring.waits(tx) {
+                tx.refuse_lock(key);
+            }
         }
         return Ok(Taken::Nothing(reply));
     }
-    tx.note_permit_anew(key, token, had_one);
-    write(tx, key, "zadd", |set| _ = set.set_score(token, end_ms as f64))?;
-    if !is_served {
-        tx.passes_line(key);
+    for (key, standing) in all() {
+        match *standing {
+            Standing::Own(before_ms) => {
+                tx.keeps(key);
+                write(tx, key, "zadd", |set| _ = set.set_score(token, end_ms.max(before_ms) as f64))?;
+                if bound.is_none() {
+                    tx.promise_lock(key, Some(token), end_ms);
+                }
+            }
+            Standing::Open { had_one } => {
+                tx.note_permit_anew(key, token, had_one);
+                write(tx, key, "zadd", |set| _ = set.set_score(token, end_ms as f64))?;
+                if !is_served {
+                    tx.passes_line(key);
+                }
+            }
+            Standing::Full => {}
+        }
     }
-    Ok(Taken::Something(reply.integer(wanted.number(tx, key, token))))
+    Ok(Taken::Something(reply.integer(wants.number(tx, keys, token).cast_signed())))
 }
 
-/// When a client that waits for a lock may get it, or has to look again, though no key changes. `limit` is
-/// that of the permit for which it waits, if it waits for one.
-pub(super) fn again_at_ms(tx: &Transaction<'_>, key: &[u8], limit: Option<u64>) -> Option<u64> {
+/// When a lock of which a client can take no permit may be open for it, if no client changes it.
+fn opens_at_ms(tx: &Transaction<'_>, key: &[u8], token: &[u8], limit: u64) -> Option<u64> {
+    match Permits::at(tx, key) {
+        Some(permits) => permits.allow_at_ms(token, limit),
+        None => tx.peek_expiry(key).flatten(),
+    }
+}
+
+/// When a client that waits for a lock may get it, or has to look again, though no key changes. Those that
+/// want permits of several have one alarm for all of them.
+pub(super) fn again_at_ms(tx: &Transaction<'_>, key: &[u8], acquiring: &Acquiring<'_>) -> Option<u64> {
     let permits = Permits::at(tx, key)?;
     let (awaited, now_ms) = (permits.awaited_until(), permits.now_ms);
-    match limit {
-        Some(limit) => permits.falls_below_at_ms(limit).max(awaited),
+    match acquiring.limit {
+        Some(_) if !acquiring.also.is_empty() => permits.next_end_ms(),
+        Some(limit) => permits.allow_at_ms(acquiring.token, limit),
         // It puts off the end of its mark when half of the time has passed.
         None => awaited.and(permits.falls_below_at_ms(1)).map(|ms| ms.min(now_ms + AWAITED_MS / 2)),
     }
@@ -295,40 +377,42 @@ pub(super) fn make_way_in_store(tx: &mut Transaction<'_>, key: &[u8], waits: boo
     Ok(())
 }
 
-/// Sets the end of a permit, if the token has one.
-pub(super) fn extend(
-    tx: &mut Transaction<'_>,
-    key: &[u8],
-    token: &[u8],
-    (lifetime, bound): (&[u8], Option<Bound>),
-    reply: Reply<'_>,
-) -> Result {
-    let end_ms = end_ms(tx, lifetime, "lock|extend")?;
-    let Some(permits) = Permits::at(tx, key).filter(|permits| permits.has(token)) else {
-        return Ok(reply.nil());
-    };
-    let wanted = Wanted::of(tx, (bound, false), lifetime)?;
-    let has_writer = permits.has_writer();
-    write(tx, key, "zadd", |set| {
-        set.set_score(token, end_ms as f64);
-        if has_writer {
-            set.set_score(WRITER, end_ms as f64);
-        }
-    })?;
-    Ok(reply.integer(wanted.number(tx, key, token)))
+/// Whether a token has a permit of a lock.
+pub(super) fn are_held(tx: &Transaction<'_>, key: &[u8], token: &[u8]) -> bool {
+    Permits::at(tx, key).is_some_and(|permits| permits.has(token))
 }
 
-/// Gives a permit back, if the token has one. Returns whether it had.
-pub(super) fn release(tx: &mut Transaction<'_>, key: &[u8], token: &[u8]) -> Result<bool> {
-    let has_permit = Permits::at(tx, key).is_some_and(|permits| permits.has(token));
-    if has_permit {
-        write(tx, key, "zrem", |set| {
-            set.remove(token);
-            // Beside a writer no other token has a permit.
-            set.remove(WRITER);
+/// Sets the ends of permits that a token has, and returns their new number. `None` if there are none.
+pub(super) fn extend(
+    tx: &mut Transaction<'_>,
+    keys: &[&[u8]],
+    token: &[u8],
+    (lifetime, bound): (&[u8], Option<Bound>),
+) -> Result<Option<u64>> {
+    if keys.is_empty() {
+        return Ok(None);
+    }
+    let end_ms = end_ms(tx, lifetime, "lock|extend")?;
+    let wants = Wants::of(tx, (bound, false), lifetime)?;
+    for key in keys {
+        let has_writer = Permits::at(tx, key).is_some_and(Permits::has_writer);
+        write(tx, key, "zadd", |set| {
+            set.set_score(token, end_ms as f64);
+            if has_writer {
+                set.set_score(WRITER, end_ms as f64);
+            }
         })?;
     }
-    Ok(has_permit)
+    Ok(Some(wants.number(tx, keys, token)))
+}
+
+/// Gives back a permit that a token has.
+pub(super) fn give_back(tx: &mut Transaction<'_>, key: &[u8], token: &[u8]) -> Result<()> {
+    write(tx, key, "zrem", |set| {
+        set.remove(token);
+        // Beside a writer no other token has a permit.
+        set.remove(WRITER);
+    })
 }
 
 /// Whether a key has a sorted set. The lens hears of no look at a key that is absent: another one follows.
@@ -354,12 +438,16 @@ fn write(
     change: impl FnOnce(&mut Change<'_, SortedSet>),
 ) -> Result<()> {
     let now_ms = tx.now_ms();
-    let latest_ms = tx.make::<SortedSet, _>(key, event, |set| {
+    let change = |set: &mut Change<'_, SortedSet>| {
         change(set);
         let over = set.view().first_above(now_ms as f64).min(CLEARED_MAX);
         set.remove_range(0..over);
         latest_ms(set.view())
-    })?;
+    };
+    let latest_ms = match tx.is_free(key) {
+        true => tx.make_anew(key, event, change),
+        false => tx.make(key, event, change)?,
+    };
     tx.expires_exactly(key);
     // Without any, the key has gone. If all that are left are over, this deletes it.
     if latest_ms.is_some() && tx.peek_expiry(key) != Some(latest_ms) {

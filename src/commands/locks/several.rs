@@ -1,4 +1,5 @@
-//! LOCK … ALSO: several locks by one request, which a client gets together or not at all.
+//! LOCK … ALSO: several locks by one request, which a client gets together or not at all. Where it asks for
+//! permits of them, [`permits`] grants these.
 //!
 //! The request holds the shards of all its keys. So it sees them at one moment, takes all of them or none,
 //! and the log has that as one unit. One fencing number is drawn for all: it is larger than those of all
@@ -11,11 +12,11 @@ use crate::events::EventClass;
 use crate::keyspace::{LockChange, Transaction};
 use crate::resp::{Reply, Request};
 use crate::types::strings::Text;
+use crate::waiting::Ticket;
 
-use super::arguments::{Acquiring, TOKEN_AT};
+use super::arguments::Acquiring;
 use super::owning::{holds, take_again, tell_of_taking};
 use super::permits;
-use crate::commands::error::Error;
 use crate::commands::facts::Result;
 
 /// How several locks are taken.
@@ -62,36 +63,49 @@ pub(super) fn acquire<'k>(
 }
 
 /// Each key once, in the order of the request.
-fn once<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Vec<&'k [u8]> {
+pub(super) fn once<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Vec<&'k [u8]> {
     let mut seen = HashSet::new();
     keys.filter(|key| seen.insert(*key)).collect()
 }
 
-/// Whether a client that waits for several locks can take one of them.
-pub(super) fn can_take(tx: &Transaction<'_>, request: Request<'_>, key: &[u8]) -> bool {
-    let is_again = || Acquiring::parse(request).is_ok_and(|acquiring| acquiring.is_again);
-    tx.is_free(key) || holds(tx, key, request.at(TOKEN_AT)) && is_again()
+/// The place of one of these keys that a client which waits for several locks cannot take: another client has
+/// it, or comes before this one, in line with this ticket.
+pub(super) fn lacks(
+    tx: &Transaction<'_>,
+    request: Request<'_>,
+    keys: &[Box<[u8]>],
+    ticket: Ticket,
+) -> Option<usize> {
+    let acquiring = Acquiring::parse(request).ok()?;
+    let Acquiring { token, is_again, limit, .. } = acquiring;
+    let is_lacking = |key: &Box<[u8]>| match limit {
+        Some(limit) => permits::is_lacking(tx, key, (&acquiring, limit), ticket),
+        None if tx.is_free(key) => tx.is_awaited_before(key, ticket),
+        None => !(is_again && holds(tx, key, token)),
+    };
+    keys.iter().position(is_lacking)
 }
 
-/// Those of the keys that the token does not hold.
+/// What a token has of a key.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Holding {
+    /// The string at the key, if it is a lock.
+    Lock,
+    Permit,
+    Nothing,
+}
+
+/// What a token has of a key. The lens hears of one look at it.
 ///
 /// # Errors
 ///
-/// If one of them has a value of another type.
-pub(super) fn lacking<'k>(
-    tx: &Transaction<'_>,
-    keys: impl Iterator<Item = &'k [u8]> + Clone,
-    token: &[u8],
-) -> Result<Vec<&'k [u8]>> {
-    keys.clone().try_for_each(|key| check_type(tx, key))?;
-    Ok(keys.filter(|key| !holds(tx, key, token)).collect())
-}
-
-/// Refuses a key that has neither a lock nor permits.
-fn check_type(tx: &Transaction<'_>, key: &[u8]) -> Result<()> {
+/// If the key has a value of another type.
+pub(super) fn holding(tx: &Transaction<'_>, key: &[u8], token: &[u8]) -> Result<Holding> {
     match tx.peek::<Text>(key) {
-        Err(_) if permits::are_at(tx, key) => Ok(()),
-        value => value.map(|_| ()).map_err(Error::from),
+        Ok(value) if value == Some(token) => Ok(Holding::Lock),
+        Err(_) if permits::are_held(tx, key, token) => Ok(Holding::Permit),
+        Err(error) if !permits::are_at(tx, key) => Err(error.into()),
+        _ => Ok(Holding::Nothing),
     }
 }
 
@@ -103,19 +117,18 @@ pub(super) fn release<'k>(
     reply: Reply<'_>,
 ) -> Result {
     let keys = once(keys);
-    keys.iter().try_for_each(|key| check_type(tx, key))?;
-    let mut released = 0;
-    for key in keys {
-        // Its absence is known.
-        let is_held = !tx.is_free(key) && tx.peek::<Text>(key).is_ok_and(|value| value == Some(token));
-        let has_permits = permits::are_at(tx, key);
-        if is_held {
-            tx.remove(key);
-            tx.event(EventClass::GENERIC, "del", key);
-        } else if !has_permits {
-            tx.follow_unmet(key);
+    let held: Vec<Holding> = keys.iter().map(|key| holding(tx, key, token)).collect::<Result<_>>()?;
+    for (key, held) in keys.iter().zip(&held) {
+        match held {
+            Holding::Lock => {
+                tx.remove(key);
+                tx.event(EventClass::GENERIC, "del", key);
+            }
+            Holding::Permit => permits::give_back(tx, key, token)?,
+            Holding::Nothing if permits::are_at(tx, key) => {}
+            Holding::Nothing => tx.follow_unmet(key),
         }
-        released += i64::from(is_held || has_permits && permits::release(tx, key, token)?);
     }
-    Ok(reply.integer(released))
+    let released = held.iter().filter(|held| **held != Holding::Nothing).count();
+    Ok(reply.integer(released as i64))
 }

@@ -127,12 +127,12 @@ impl Transaction<'_> {
         }
     }
 
-    /// A new number for a permit of a lock that several clients hold. No key keeps it, so the log has it as
-    /// the last one that was given.
-    pub fn number_permit(&self, key: &[u8]) -> u64 {
-        let number = self.next_fence(self.database, key);
+    /// A new number for permits of these locks, which several clients hold. No key keeps it, so the log has
+    /// it as the last one that was given. `None` if there is no key.
+    pub fn number_permits(&self, keys: &[&[u8]]) -> Option<u64> {
+        let number = self.fence_for_all(keys)?;
         self.keyspace.followers.journal.note_fencing(number);
-        number
+        Some(number)
     }
 
     /// Whether the keys are those of a store, in a keyspace that the request has borrowed.

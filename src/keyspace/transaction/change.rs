@@ -331,9 +331,19 @@ impl Transaction<'_> {
         event: &'static str,
         change: impl FnOnce(&mut Change<'_, T>) -> R,
     ) -> Result<R, WrongType> {
-        if let Some(now_ms) = self.moment_of::<T>(key)? {
-            return Ok(self.change_at(key, event, now_ms, change));
+        match self.moment_of::<T>(key)? {
+            Some(now_ms) => Ok(self.change_at(key, event, now_ms, change)),
+            None => Ok(self.make_anew(key, event, change)),
         }
+    }
+
+    /// The same for a key that is known to be absent. The lens hears of no look at it.
+    pub fn make_anew<T: Type, R>(
+        &mut self,
+        key: &[u8],
+        event: &'static str,
+        change: impl FnOnce(&mut Change<'_, T>) -> R,
+    ) -> R {
         self.make_way(key);
         let hash = self.insert_empty::<T>(key);
         let changed = self.change_entry::<T, R>(key, 0, change);
@@ -347,7 +357,7 @@ impl Transaction<'_> {
                 self.second_event::<T>(changed.second_event, key);
                 self.event(EventClass::GENERIC, "del", key);
             }
-            return Ok(changed.result);
+            return changed.result;
         }
         self.event(EventClass::NEW, "new", key);
         self.follow_steps(key, changed.steps, changed.bytes);
@@ -356,7 +366,7 @@ impl Transaction<'_> {
         if [HASH_KIND, LIST_KIND, SORTED_SET_KIND].contains(&T::FACTS.kind) {
             self.note_made(hash, T::FACTS.kind, event);
         }
-        Ok(changed.result)
+        changed.result
     }
 
     /// Writes an empty collection to a key that is absent; returns the hash of the key.

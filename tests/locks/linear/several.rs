@@ -1,5 +1,6 @@
-//! The same of several locks at once (LOCK ACQUIRE … ALSO): each has one holder at a time, a request takes
-//! all or none, numbers grow for each lock, and all clients come to their end.
+//! The same of several locks at once (LOCK ACQUIRE … ALSO), or of permits of them (SHARED, LIMIT n): each has
+//! one writer or no more readers than each has allowed, a request takes all or none, numbers grow for each
+//! lock, and all clients come to their end.
 //!
 //! Each client knows for sure when it has held each lock: from the reply that granted it, until it sent the
 //! release of that one or its time could be over. Numbers say who was granted it first. [`check`] looks for
@@ -21,6 +22,8 @@ const KEYS: usize = 6;
 #[derive(Clone, Debug, PartialEq)]
 struct Grant {
     number: i64,
+    /// Beside how many it may be at each lock, itself among them; `None` for whole locks.
+    limit: Option<usize>,
     asked_ns: u64,
     told_ns: u64,
     /// Each lock, and until when it was held for sure.
@@ -45,11 +48,14 @@ fn check(grants: &[Grant]) -> Result<(), String> {
             if before.asked_ns > grant.told_ns {
                 return Err(format!("numbers go back from {grant:?} to {before:?}"));
             }
-            let has_it = |(key, _): &&(usize, u64)| {
-                before.held_until(*key).is_some_and(|until_ns| until_ns > grant.told_ns)
-            };
-            if let Some((key, _)) = grant.held.iter().find(has_it) {
-                return Err(format!("two hold k{key}: {before:?} and {grant:?}"));
+        }
+        for (key, _) in &grant.held {
+            let has_it =
+                |before: &&&Grant| before.held_until(*key).is_some_and(|until_ns| until_ns > grant.told_ns);
+            let beside: Vec<&&Grant> = in_order[..place].iter().filter(has_it).collect();
+            let has_writer = beside.iter().any(|other| other.limit.is_none());
+            if has_writer || beside.len() >= grant.limit.unwrap_or(1) {
+                return Err(format!("too many hold k{key}: {beside:?} and {grant:?}"));
             }
         }
     }
@@ -82,10 +88,13 @@ impl Asker<'_> {
             }
         };
         let wait = *self.random.choice(&["", "WAIT 5", "WAIT 60000", "WAIT 60000"]).expect("one");
+        let modes = [("", None), ("", None), ("SHARED", Some(usize::MAX)), ("LIMIT 2", Some(2))];
+        let (mode, limit) = *self.random.choice(&modes).expect("one");
         // Some are left to their end.
         let lifetime_ms = if self.random.u8(..8) == 0 { 20 } else { 60_000 };
         let first = keys[0];
-        let line = format!("LOCK ACQUIRE k{first} t{token} PX {lifetime_ms} AGAIN {wait} {}", also(&keys));
+        let options = format!("PX {lifetime_ms} AGAIN {wait} {mode} {}", also(&keys));
+        let line = format!("LOCK ACQUIRE k{first} t{token} {options}");
         let asked_ns = self.now_ns();
         self.client.send(&request(line.split_whitespace()));
         if lifetime_ms == 20 && self.random.bool() {
@@ -94,16 +103,20 @@ impl Asker<'_> {
             return;
         }
         let Reply::Integer(number) = self.client.reply().reply() else {
-            for key in &keys {
-                self.client.line(&format!("LOCK FENCE k{key} t{token}")).is_nil();
-            }
-            return;
+            let line = format!("LOCK RELEASE k{first} t{token} {}", also(&keys));
+            return self.client.cmd(line.split_whitespace()).is(0);
         };
         let told_ns = self.now_ns();
         if lifetime_ms > 20 && self.random.u8(..4) == 0 {
-            self.client.line(&line).is(number);
-            self.client.line(&format!("LOCK FENCE k{} t{token}", keys[keys.len() - 1])).is(number);
-            self.client.line(&format!("LOCK EXTEND k{first} t{token} PX 60000 {}", also(&keys))).is(number);
+            let last = keys[keys.len() - 1];
+            let extend = format!("LOCK EXTEND k{first} t{token} PX 60000 {}", also(&keys));
+            let again = self.client.cmd(line.split_whitespace()).integer();
+            let extended = self.client.cmd(extend.split_whitespace()).integer();
+            let shown = self.client.line(&format!("LOCK FENCE k{last} t{token}")).reply();
+            match limit {
+                None => assert_eq!((again, extended, shown), (number, number, Reply::Integer(number))),
+                Some(_) => assert!(number < again && again < extended && shown == Reply::Null),
+            }
         }
         thread::sleep(Duration::from_micros(self.random.u64(..1000)));
         let mut held = Vec::new();
@@ -118,7 +131,7 @@ impl Asker<'_> {
                 self.client.cmd(line.split_whitespace()).is(some.len() as i64);
             }
         }
-        self.granted.push(Grant { number, asked_ns, told_ns, held });
+        self.granted.push(Grant { number, limit, asked_ns, told_ns, held });
     }
 }
 
@@ -151,6 +164,7 @@ fn several_locks_keep_their_promises() {
 fn the_check_of_several_locks_finds_planted_faults() {
     let grant = |number: i64, [asked_ns, told_ns]: [u64; 2], held: &[(usize, u64)]| Grant {
         number,
+        limit: None,
         asked_ns,
         told_ns,
         held: held.to_vec(),
@@ -165,6 +179,13 @@ fn the_check_of_several_locks_finds_planted_faults() {
     assert!(with(grant(3, [71, 72], &[(5, 73)])).starts_with("one number"));
     assert!(with(grant(0, [80, 81], &[(5, 82)])).contains("numbers go back"));
     // One of the locks of the first is still held.
-    assert!(with(grant(4, [40, 45], &[(3, 50), (1, 48)])).contains("two hold k1"));
-    assert!(with(grant(4, [40, 45], &[(0, 48)])).contains("two hold k0"));
+    assert!(with(grant(4, [40, 45], &[(3, 50), (1, 48)])).contains("too many hold k1"));
+    assert!(with(grant(4, [40, 45], &[(0, 48)])).contains("too many hold k0"));
+    let reader =
+        |number, limit| Grant { limit: Some(limit), ..grant(number, [61, 62 + number as u64], &[(7, 90)]) };
+    let readers = [reader(5, 9), reader(6, 2), reader(7, 9)];
+    assert_eq!(check(&readers), Ok(()));
+    assert!(check(&[&readers[..], &[reader(8, 3)]].concat()).is_err_and(|why| why.contains("too many")));
+    let writer = grant(4, [61, 62], &[(7, 90)]);
+    assert!(check(&[&readers[..], &[writer]].concat()).is_err_and(|why| why.contains("too many")));
 }

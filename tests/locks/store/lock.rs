@@ -134,6 +134,14 @@ fn it_is_exact_within_transactions_scripts_and_pipelines(kind: Kind) {
     assert!(second > first);
     a.reply().is_nil();
     a.reply().is(second);
+    // What else a transaction writes, however often, gives a lock that it extends no other number.
+    let number = acquire(&mut a, "r", "a");
+    a.line("MULTI").is_ok();
+    for line in ["INCR i", "INCR i", "LOCK EXTEND r a PX 90000", "INCR i"] {
+        a.line(line).is_simple("QUEUED");
+    }
+    assert_eq!(a.line("EXEC").items()[2], Reply::Integer(number));
+    b.line("LOCK FENCE r a").is(number);
     // A client that watches the lock sees that it was taken.
     b.line("WATCH q").is_ok();
     acquire(&mut a, "q", "a");

@@ -11,6 +11,7 @@ use support::store::cluster::eventually;
 on_both! {
     readers_at_two_front_ends_hold_it_together_and_a_writer_alone
     no_more_than_the_limit_hold_it_at_two_front_ends
+    permits_of_several_locks_are_taken_together_at_two_front_ends
 }
 
 /// A conversation with both front-ends about the lock `l`, which is free.
@@ -34,6 +35,16 @@ fn no_more_than_the_limit_hold_it_at_two_front_ends(kind: Kind) {
         no_more_than_the_limit_hold_it_whatever_happens,
     ];
     hold(kind, "limit", &all);
+}
+
+fn permits_of_several_locks_are_taken_together_at_two_front_ends(kind: Kind) {
+    let all: [Conversation; 4] = [
+        a_group_of_readers_has_all_or_none,
+        a_group_of_readers_waits_without_holding,
+        a_group_of_readers_overtakes_no_writer_that_waits_for_one_of_its_locks,
+        a_group_is_granted_permits_when_the_first_one_of_its_last_lock_ends,
+    ];
+    hold(kind, "also-shared", &all);
 }
 
 fn hold(kind: Kind, test: &str, conversations: &[Conversation]) {
@@ -201,6 +212,110 @@ fn many_readers_in_line_are_granted_it(one: &Server, other: &Server) {
     numbers.sort_unstable();
     numbers.dedup();
     assert!(numbers.len() == READERS && numbers[0] > last);
+}
+
+/// The ends of a token's permits of these locks.
+fn ends(client: &mut Client, token: &str, keys: &[&str]) -> Vec<Reply> {
+    keys.iter().map(|key| client.cmd(["ZSCORE", key, token]).reply()).collect()
+}
+
+fn a_group_of_readers_has_all_or_none(one: &Server, other: &Server) {
+    let (mut a, mut b) = (one.client(), other.client());
+    let first = a.line("LOCK ACQUIRE k r PX 60000 SHARED ALSO 2 l m").integer();
+    let all = ends(&mut b, "r", &["k", "l", "m"]);
+    assert!(all[0] != Reply::Null && all.iter().all(|end| *end == all[0]), "{all:?}");
+    let second = b.line("LOCK ACQUIRE m s PX 60000 LIMIT 2 ALSO 2 l n").integer();
+    assert!(second > first);
+    for line in ["LOCK ACQUIRE k t PX 60000 LIMIT 2 ALSO 1 l", "LOCK ACQUIRE o t PX 60000 ALSO 1 k"] {
+        b.line(line).is_nil();
+        a.line(&format!("{line} WAIT 20")).is_nil();
+    }
+    b.line("LOCK ACQUIRE o r PX 60000 ALSO 1 k").is_error(
+        "ERR The token has a permit of this lock: release it before you take the lock for one holder",
+    );
+    a.line("EXISTS o").is(0);
+    for options in ["BOUND", "NOTIFY"] {
+        let error = "ERR In a store, BOUND and NOTIFY are for locks of one holder";
+        b.line(&format!("LOCK ACQUIRE o t PX 60000 SHARED {options} ALSO 1 k")).is_error(error);
+    }
+    // One that comes again keeps what it has, and shortens nothing.
+    b.line("LOCK RELEASE l r").is(1);
+    let third = b.line("LOCK ACQUIRE k r PX 1000 AGAIN SHARED ALSO 2 l m").integer();
+    assert!(third > second && a.line("PTTL k").integer() > 1000);
+    // Permits and whole locks are extended together, and each is given back.
+    let whole = a.line("LOCK ACQUIRE w r PX 60000").integer();
+    b.line("LOCK EXTEND w r PX 90000 ALSO 2 k n").is_nil();
+    assert!(b.line("LOCK EXTEND w r PX 90000 ALSO 2 k l").integer() > whole);
+    a.line("LOCK FENCE w r").is(whole);
+    assert!(["w", "k", "l"].iter().all(|key| a.cmd(["PTTL", key]).integer() > 60_000));
+    b.line("LOCK RELEASE w r ALSO 4 k l m n").is(4);
+    a.line("LOCK RELEASE n s ALSO 2 m l").is(3);
+    a.line("EXISTS k l m n w").is(0);
+}
+
+fn a_group_of_readers_waits_without_holding(one: &Server, other: &Server) {
+    for (near, far) in [(one, one), (one, other), (other, one)] {
+        let (mut holder, mut group, mut next) = (near.client(), far.client(), far.client());
+        holder.line("LOCK ACQUIRE k x PX 60000").integer();
+        far.have_wait(&mut group, "LOCK ACQUIRE l r PX 60000 LIMIT 2 WAIT 0 ALSO 1 k");
+        // If the group kept the free lock, this would be a deadlock.
+        holder.line("LOCK ACQUIRE l x PX 60000 WAIT 0").integer();
+        far.have_wait(&mut next, "LOCK ACQUIRE l y PX 60000 SHARED WAIT 0");
+        holder.line("LOCK RELEASE l x").is(1);
+        next.reply().integer();
+        holder.line("LOCK RELEASE k x").is(1);
+        group.reply().integer();
+        // It comes again for what is its own, while a writer waits for that, and it lacks another one.
+        let mut writer = far.client();
+        far.have_wait(&mut writer, "LOCK ACQUIRE k w PX 60000 WAIT 0");
+        holder.line("LOCK ACQUIRE m x PX 60000 LIMIT 1").integer();
+        far.have_wait(&mut group, "LOCK ACQUIRE k r PX 60000 LIMIT 1 WAIT 0 AGAIN ALSO 1 m");
+        holder.line("LOCK RELEASE m x").is(1);
+        group.reply().integer();
+        holder.line("LOCK RELEASE k r ALSO 2 l m").is(3);
+        writer.reply().integer();
+        holder.line("LOCK RELEASE k w").is(1);
+        holder.line("LOCK RELEASE l y").is(1);
+    }
+}
+
+fn a_group_of_readers_overtakes_no_writer_that_waits_for_one_of_its_locks(front: &Server, other: &Server) {
+    for leaves in [false, true] {
+        let (mut holder, mut group) = (front.client(), front.client());
+        take(&mut holder, "h", "PX 60000 SHARED");
+        holder.line("LOCK ACQUIRE k h PX 60000").integer();
+        let mut single = wait(front, "w", if leaves { "LIMIT 1" } else { "" });
+        front.have_wait(&mut group, "LOCK ACQUIRE l r PX 60000 SHARED WAIT 0 ALSO 1 k");
+        holder.line("LOCK RELEASE k h").is(1);
+        assert!(group.is_silent_for(Duration::from_millis(30)));
+        // It keeps the lock that is free from no other client.
+        let mut late = front.client();
+        late.line("LOCK ACQUIRE k y PX 60000 WAIT 0").integer();
+        late.line("LOCK RELEASE k y").is(1);
+        other.client().line("EXISTS k").is(0);
+        if leaves {
+            drop(single);
+        } else {
+            holder.line("LOCK RELEASE l h").is(1);
+            single.reply().integer();
+            holder.line("LOCK RELEASE l w").is(1);
+        }
+        group.reply().integer();
+        holder.line("FLUSHALL").is_ok();
+    }
+}
+
+fn a_group_is_granted_permits_when_the_first_one_of_its_last_lock_ends(one: &Server, other: &Server) {
+    let mut holder = one.client();
+    for key in ["k", "l"] {
+        holder.line(&format!("LOCK ACQUIRE {key} x PX 60000 LIMIT 2")).integer();
+    }
+    let began = Instant::now();
+    holder.line("LOCK ACQUIRE k y PX 100 LIMIT 2").integer();
+    holder.line("LOCK ACQUIRE l z PX 300 LIMIT 2").integer();
+    other.client().line("LOCK ACQUIRE k w PX 60000 LIMIT 2 WAIT 0 ALSO 1 l").integer();
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    holder.line("ZRANGE l 0 -1").is(Reply::Array(vec!["x".into(), "w".into()]));
 }
 
 fn no_more_than_the_limit_hold_it_whatever_happens(one: &Server, other: &Server) {

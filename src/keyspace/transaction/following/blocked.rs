@@ -38,7 +38,7 @@ use crate::keyspace::transaction::long_texts::{Missed, complete};
 use crate::keyspace::transaction::{Everything, Transaction};
 use crate::sync::{AtomicU64, Mutex};
 use crate::values::ABSENT_KIND;
-use crate::waiting::{Line, Ticket, Waits};
+use crate::waiting::{Line, Ticket, Waits, Want};
 
 /// How a waiter gets what it waits for. The module with the commands knows.
 pub trait Attempt: Send + Sync {
@@ -55,7 +55,7 @@ pub trait Attempt: Send + Sync {
     }
 
     /// When it may join what is there though the key does not change, in milliseconds since 1970.
-    fn again_at_ms(&self, _tx: &Transaction<'_>) -> Option<u64> {
+    fn again_at_ms(&self, _tx: &Transaction<'_>, _key: &[u8]) -> Option<u64> {
         None
     }
 
@@ -79,9 +79,10 @@ pub trait Attempt: Send + Sync {
         false
     }
 
-    /// Whether it can take a key as it is, if it takes all of them.
-    fn can_take(&self, _tx: &Transaction<'_>, _key: &[u8]) -> bool {
-        true
+    /// The place of one of its keys that it cannot take as it is, in line with its ticket, if it takes all of
+    /// them.
+    fn lacks(&self, _tx: &Transaction<'_>, _keys: &[Box<[u8]>], _ticket: Ticket) -> Option<usize> {
+        None
     }
 
     /// Appends the reply of a client that has waited in vain.
@@ -247,7 +248,7 @@ impl Waiter {
     }
 
     /// Whether it may find something where a key has a value of this kind.
-    fn is_for(&self, kind: u8) -> bool {
+    pub(super) fn is_for(&self, kind: u8) -> bool {
         self.attempt.kind() == kind || self.attempt.joins() == Some(kind)
     }
 
@@ -351,6 +352,15 @@ impl Waiter {
 impl Waits for Arc<Waiter> {
     fn kind(&self) -> u8 {
         self.attempt.kind()
+    }
+
+    fn want(&self) -> Want {
+        match self.attempt.kind() == ABSENT_KIND {
+            false => Want::Value,
+            true if !self.is_group() => Want::Lock,
+            true if self.attempt.joins().is_none() => Want::Locks,
+            true => Want::Permits,
+        }
     }
 
     fn token(&self) -> Option<&[u8]> {
@@ -626,11 +636,14 @@ impl Transaction<'_> {
         let is_awaited = line.is_some() || self.guard(key, None).is_some();
         let entry = self.unseen(key).filter(|_| is_awaited);
         let renewal_ms = entry.and_then(|_| self.renewal_of(key));
-        let first = entry.and_then(|entry| first_for_lock(line?).filter(|first| first.is_for(entry.kind())));
-        let again_at_ms = first.and_then(|first| first.attempt.again_at_ms(self));
-        let moments_ms = [entry.and_then(Entry::expires_at_ms), renewal_ms, again_at_ms];
+        let first = entry.zip(line).into_iter().flat_map(|(entry, line)| {
+            first_to_join(line).into_iter().flatten().filter(|first| first.is_for(entry.kind()))
+        });
+        let again_at_ms = first.filter_map(|first| first.attempt.again_at_ms(self, key));
+        let moments_ms = [entry.and_then(Entry::expires_at_ms), renewal_ms];
+        let moments_ms = moments_ms.into_iter().flatten().chain(again_at_ms);
         let name = Guarded::key(self.database(), key);
-        self.keyspace().followers().alarms.set(name, moments_ms.into_iter().flatten().min());
+        self.keyspace().followers().alarms.set(name, moments_ms.min());
     }
 
     /// The clients that wait for a key.
@@ -655,7 +668,7 @@ impl Transaction<'_> {
             let Some(waiter) = line.behind(behind).find(is_next).cloned() else { break };
             // One that takes several at once reserves none.
             let is_for_lock = waiter.waits_for_absence() && !waiter.is_group();
-            let is_in_vain = !waiter.is_for(kind) || is_for_lock && is_lock_awaited;
+            let is_in_vain = !waiter.is_for(kind) || waiter.waits_for_absence() && is_lock_awaited;
             if line.for_absence() > 0 && kind != ABSENT_KIND {
                 self.set_alarm(key);
                 // A thousand clients that wait for a lock cost nothing while it is held.
@@ -755,11 +768,11 @@ impl Transaction<'_> {
     }
 }
 
-/// The first client that waits for a lock, and for no other one.
-fn first_for_lock(line: &Line<Arc<Waiter>>) -> Option<&Arc<Waiter>> {
-    let is_first =
-        |waiter: &&Arc<Waiter>| waiter.waits_for_absence() && !waiter.is_group() && waiter.is_waiting();
-    line.all().map(|(_, waiter)| waiter).find(is_first)
+/// The first client that waits for a lock, and for no other one, and the first that wants permits of several
+/// locks. They may join others that hold the lock.
+fn first_to_join(line: &Line<Arc<Waiter>>) -> [Option<&Arc<Waiter>>; 2] {
+    let first = |want| line.that_want(want).map(|(_, waiter)| waiter).find(|waiter| waiter.is_waiting());
+    [Want::Lock, Want::Permits].map(first)
 }
 
 impl<'a, T: DerefMut<Target = Transaction<'a>>> Everything<T> {
@@ -835,8 +848,11 @@ impl Keyspace {
                 if line.is_none_or(|line| line.for_absence() == 0) && !has_guard {
                     self.followers.alarms.set(Guarded::key(waiter.database, key), None);
                 }
-                // Those behind it may join others that hold the lock.
-                if line.and_then(first_for_lock).is_some_and(|first| first.attempt.joins().is_some()) {
+                // Those behind it may join others that hold the lock, or take it with other ones.
+                let mut first = line.into_iter().flat_map(first_to_join).flatten();
+                if first.any(|first| first.attempt.joins().is_some())
+                    || line.is_some_and(|line| line.that_want(Want::Locks).next().is_some())
+                {
                     self.call_line(waiter.database, key);
                 }
             }

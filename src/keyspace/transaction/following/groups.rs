@@ -1,9 +1,11 @@
-//! Clients that wait for several locks, and take all of them at once, or none: LOCK ACQUIRE … WAIT … ALSO.
+//! Clients that wait for several locks, or permits of them, and take all of them at once, or none: LOCK
+//! ACQUIRE … WAIT … ALSO.
 //!
 //! Such a client stands in the line of each of its keys, and reserves none of them. A key that is freed goes
 //! to the first in its line that can take all it has asked for. So a client that waits for {a, b} keeps no
 //! free b from one that holds a and asks for b, which would be a deadlock. It may be overtaken, and counts
-//! how often.
+//! how often. It overtakes no client before it that waits for one lock: so readers of several locks leave
+//! each one to the writer who came before them.
 //!
 //! A thousand such clients may stand in one line. So each knows one key that it lacks: a change of another
 //! key cannot help it, and its place in the line of that one is passed by for a look at a number. When the
@@ -19,8 +21,7 @@ use std::sync::atomic::Ordering;
 
 use crate::keyspace::transaction::Transaction;
 use crate::keyspace::transaction::following::blocked::Waiter;
-use crate::values::ABSENT_KIND;
-use crate::waiting::Ticket;
+use crate::waiting::{Ticket, Want};
 
 impl Waiter {
     /// Whether it is a client that takes several keys at once.
@@ -30,7 +31,7 @@ impl Waiter {
 
     /// Whether a key that has a value of this kind now may help it, as far as the key that it lacks shows.
     pub(super) fn is_helped_by(&self, key: &[u8], kind: u8) -> bool {
-        !self.is_group() || kind == ABSENT_KIND && !self.lacks_other(key)
+        !self.is_group() || self.is_for(kind) && !self.lacks_other(key)
     }
 
     /// Whether it lacks another key than this one.
@@ -41,7 +42,7 @@ impl Waiter {
 
     /// Finds a key that it cannot take, and notes it. The transaction holds all of its keys.
     fn finds_lacking(&self, tx: &Transaction<'_>) -> bool {
-        let lacking = self.keys.iter().position(|key| !self.attempt.can_take(tx, key));
+        let lacking = self.attempt.lacks(tx, &self.keys, self.ticket());
         if let Some(place) = lacking {
             self.lacking.store(place as u64, Ordering::Relaxed);
         }
@@ -61,6 +62,13 @@ impl Transaction<'_> {
         if waiter.is_group() && !waiter.finds_lacking(self) {
             self.note_ready(self.database(), &waiter.keys[0]);
         }
+    }
+
+    /// Whether a client before this ticket waits for a lock, and for no other one. A client that takes
+    /// several leaves it to that one.
+    pub fn is_awaited_before(&self, key: &[u8], ticket: Ticket) -> bool {
+        let singles = self.line(key).into_iter().flat_map(|line| line.that_want(Want::Lock));
+        singles.take_while(|(other, _)| *other < ticket).any(|(_, waiter)| waiter.is_waiting())
     }
 
     /// Whether a client can take all of its keys, which the transaction holds from now on. `None` if another

@@ -12,6 +12,8 @@ use crate::keyspace::transaction::following::guards::GuardWish;
 pub struct Recorded {
     /// The keys that were written, by their databases.
     written: BTreeMap<usize, BTreeSet<Box<[u8]>>>,
+    /// Those that were written more than once.
+    rewritten: BTreeMap<usize, BTreeSet<Box<[u8]>>>,
     /// When the spans end that were asked for, in milliseconds since 1970.
     pub span_ends_ms: BTreeSet<u64>,
     /// Fencing numbers that the store has offered, in descending order.
@@ -26,8 +28,11 @@ pub struct Recorded {
     pub wants_known_fences: bool,
     /// The keys that expire at a moment, whatever spans were asked for, by their databases.
     exact: BTreeMap<usize, BTreeSet<Box<[u8]>>>,
-    /// Whether it has got nothing for which others wait.
-    pub takes_from_none: bool,
+    /// The keys of which its client has what it wants already, by their databases.
+    kept: BTreeMap<usize, BTreeSet<Box<[u8]>>>,
+    /// The locks that it cannot take, with the numbers of their databases, and when it may, in milliseconds
+    /// since 1970.
+    pub lacked: Vec<(usize, Box<[u8]>, Option<u64>)>,
     /// What the client wants besides of locks, with the numbers of their databases, in their order.
     pub wishes: Vec<(usize, GuardWish)>,
 }
@@ -38,6 +43,11 @@ impl Recorded {
         has(&self.written, database, key)
     }
 
+    /// Whether a key was written more than once.
+    pub fn has_rewritten(&self, database: usize, key: &[u8]) -> bool {
+        has(&self.rewritten, database, key)
+    }
+
     /// Whether a fencing number was wanted for a key: a new one, or that of a lock that is there.
     pub fn has_fenced(&self, database: usize, key: &[u8]) -> bool {
         has(&self.fenced, database, key)
@@ -46,6 +56,11 @@ impl Recorded {
     /// Whether a key expires at a moment, though a span was asked for that ends then.
     pub fn is_exact(&self, database: usize, key: &[u8]) -> bool {
         has(&self.exact, database, key)
+    }
+
+    /// Whether its client has what it wants of a key already, so that it takes nothing from others there.
+    pub fn has_kept(&self, database: usize, key: &[u8]) -> bool {
+        has(&self.kept, database, key)
     }
 }
 
@@ -64,7 +79,13 @@ impl Transaction<'_> {
     /// Records that a key of the current database is written.
     pub(in crate::keyspace) fn record_write(&self, key: &[u8]) {
         let database = self.database();
-        self.leave(|aftermath| note(&mut aftermath.recorded().written, database, key));
+        self.leave(|aftermath| {
+            let Recorded { written, rewritten, .. } = aftermath.recorded();
+            if has(written, database, key) {
+                note(rewritten, database, key);
+            }
+            note(written, database, key);
+        });
     }
 
     /// Records that something is to live until then, counted from now on.
@@ -125,10 +146,20 @@ impl Transaction<'_> {
         }
     }
 
-    /// Records that a client which may wait has got what is its own already. It need not be its turn.
-    pub fn takes_from_none(&self) {
+    /// Records that a client which may wait has what it wants of a key already. It need not be its turn.
+    pub fn keeps(&self, key: &[u8]) {
         if self.wanted.records_spans() {
-            self.leave(|aftermath| aftermath.recorded().takes_from_none = true);
+            let database = self.database();
+            self.leave(|aftermath| note(&mut aftermath.recorded().kept, database, key));
+        }
+    }
+
+    /// Records that a client which wants several locks at once cannot take this one, and when it may, if no
+    /// other client changes it.
+    pub fn lacks(&self, key: &[u8], until_ms: Option<u64>) {
+        if self.wanted.records_spans() {
+            let lacked = (self.database(), key.into(), until_ms);
+            self.leave(|aftermath| aftermath.recorded().lacked.push(lacked));
         }
     }
 
