@@ -5,6 +5,7 @@ mod delivery;
 mod ending;
 mod exporting;
 mod loading;
+mod logins;
 mod memory;
 mod saving;
 mod scratches;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::acl::tokens::Tokens;
 use crate::acl::{self, Catalog, Refused, User, Users};
 use crate::allocator::{Account, charged};
 use crate::clients::{Clients, LongRequests};
@@ -68,6 +70,8 @@ pub struct Instance {
     pub names: Arc<NameTable>,
     /// Its users and their permissions.
     pub users: Users,
+    /// What it remembers of tokens of managed services.
+    tokens: Tokens,
     /// Its connected clients.
     pub clients: Arc<Clients>,
     /// Which clients listen to which channels.
@@ -244,6 +248,7 @@ impl Instance {
             keyspace,
             names,
             users: Users::new(catalog),
+            tokens: Tokens::default(),
             clients: Arc::new(Clients::new(output_limits)),
             pubsub: PubSub::default(),
             tracking: Tracking::default(),

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::acl::{User, Users};
+use crate::acl::{Proof, User, Users};
 use crate::clients::{Client, LongRequest, LongRequests, Profile, State, Waiting};
 use crate::config::ClientClass;
 use crate::faults::{Delay, Sequel};
@@ -347,13 +347,18 @@ impl Session {
         }
     }
 
-    /// Authenticates the client by the password of a user.
+    /// Authenticates the client by what proves that it is a user.
     ///
     /// # Errors
     ///
     /// If user or password are wrong; the client keeps the rights it had.
-    pub fn authenticate(&mut self, users: &Users, name: &[u8], password: &[u8]) -> Result<(), WrongPassword> {
-        let user = users.authenticate(name, password).ok_or(WrongPassword)?;
+    pub fn authenticate(
+        &mut self,
+        users: &Users,
+        name: &[u8],
+        proof: Proof<'_>,
+    ) -> Result<(), WrongPassword> {
+        let user = users.authenticate(name, proof).ok_or(WrongPassword)?;
         let before = std::mem::replace(&mut self.user, Arc::clone(&user));
         self.show(|profile| profile.user = Some(Arc::clone(&user)));
         // Checked after other clients can see the new user. So a client that removes the user either sees
@@ -510,6 +515,7 @@ impl Session {
         self.user = Arc::clone(users.default_user());
         self.is_authenticated = false;
         self.client.footprint.set_known(false);
+        self.client.set_login_end(None);
     }
 
     /// Puts everything back to its state when the client connected (RESET). Watching, tracking and listening
@@ -517,6 +523,7 @@ impl Session {
     pub fn reset(&mut self, users: &Users) {
         let (last_command, logged) = (self.last_command, self.logged);
         let watching = std::mem::take(&mut self.watching);
+        self.client.set_login_end(None);
         *self = Session { last_command, watching, logged, ..Session::new(Arc::clone(&self.client), users) };
         self.show(|profile| {
             profile.name.clear();

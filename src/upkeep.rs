@@ -236,6 +236,7 @@ async fn close_clients(instance: Arc<Instance>) {
             continue;
         }
         instance.clients.enforce_output_limits();
+        instance.end_logins();
         let timeout_s = instance.config.timeout.size() as u64;
         if timeout_s == 0 {
             continue;

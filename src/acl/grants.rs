@@ -149,9 +149,15 @@ impl Grants {
         if !self.is_enabled || self.needs_no_password {
             return self.is_enabled;
         }
+        self.has_password(password)
+    }
+
+    /// Whether this is one of the passwords of an enabled user.
+    pub(super) fn has_password(&self, password: &[u8]) -> bool {
         let hash = PasswordHash::of(password);
         let is_any = |known: &PasswordHash| known.as_bytes().ct_eq(hash.as_bytes());
-        self.passwords.iter().map(is_any).fold(0.into(), |any: subtle::Choice, one| any | one).into()
+        let is_known = self.passwords.iter().map(is_any).fold(0.into(), |any: subtle::Choice, one| any | one);
+        self.is_enabled && bool::from(is_known)
     }
 
     /// The hashes of the passwords.

@@ -6,6 +6,8 @@
 //! kept and printed in the order in which they were given, as Redis 7.2 does. (Redis 7.0 makes up a shorter
 //! list of its own, in an order that differs from run to run.)
 //!
+//! [`tokens`] judges the tokens of managed services, which may stand for passwords.
+//!
 //! A session holds its user: a change of a user counts for the next command of all connections that are
 //! authenticated as it. [`User::is_unrestricted`] reads one atomic, so that users with all permissions pay
 //! nothing for the rest.
@@ -16,6 +18,7 @@ mod file;
 mod grants;
 pub(crate) mod log;
 mod selector;
+pub(crate) mod tokens;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -101,6 +104,17 @@ impl User {
     }
 }
 
+/// What proves that a client is a user.
+#[derive(Clone, Copy, Debug)]
+pub enum Proof<'a> {
+    /// A password, or anything for a user who needs none.
+    Password(&'a [u8]),
+    /// A password, also of a user who needs none.
+    OwnPassword(&'a [u8]),
+    /// A token of a managed service that was found right.
+    Token,
+}
+
 /// All users of one server, and the log of refusals.
 #[derive(Debug)]
 pub struct Users {
@@ -157,9 +171,13 @@ impl Users {
         self.by_name.read().values().cloned().collect()
     }
 
-    /// The user of a name, if this is a password of it and it is enabled.
-    pub fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
-        self.get(name).filter(|user| user.grants().admits(password))
+    /// The user of a name, if it is enabled and this proves it.
+    pub fn authenticate(&self, name: &[u8], proof: Proof<'_>) -> Option<Arc<User>> {
+        self.get(name).filter(|user| match proof {
+            Proof::Password(password) => user.grants().admits(password),
+            Proof::OwnPassword(password) => user.grants().has_password(password),
+            Proof::Token => user.grants().is_enabled,
+        })
     }
 
     /// Changes a user, or makes one: by all of the rules, or by none if any is wrong. `all_channels` is

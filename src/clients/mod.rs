@@ -94,6 +94,9 @@ pub struct Client {
     pub has_taken_locks: AtomicBool,
     /// What its bound locks hang on, once it has taken one.
     lifeline: OnceLock<Arc<Lifeline>>,
+    /// When it is disconnected, since a token with which it has authenticated ends, in milliseconds since
+    /// 1970 by the server's clock; [`u64::MAX`] for never.
+    login_ends_at_ms: AtomicU64,
     leaving: AtomicU8,
     waiting: AtomicU8,
     speaks_resp3: AtomicBool,
@@ -354,6 +357,7 @@ impl Clients {
             traffic: Traffic::default(),
             has_taken_locks: AtomicBool::new(false),
             lifeline: OnceLock::new(),
+            login_ends_at_ms: AtomicU64::new(u64::MAX),
             leaving: AtomicU8::new(Leaving::Not as u8),
             waiting: AtomicU8::new(Waiting::No as u8),
             speaks_resp3: AtomicBool::new(false),
@@ -618,6 +622,17 @@ impl Client {
     /// Whether locks hang on its connection. Then the server does not close it to save something.
     pub fn has_bound_locks(&self) -> bool {
         self.known_lifeline().is_some_and(|lifeline| lifeline.count() > 0)
+    }
+
+    /// When it is disconnected, since the token ends with which it has authenticated, if it has, in
+    /// milliseconds since 1970 by the server's clock.
+    pub fn login_ends_at_ms(&self) -> Option<u64> {
+        Some(self.login_ends_at_ms.load(Ordering::Relaxed)).filter(|at_ms| *at_ms < u64::MAX)
+    }
+
+    /// Sets that moment. Only its own connection calls this.
+    pub fn set_login_end(&self, at_ms: Option<u64>) {
+        self.login_ends_at_ms.store(at_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// For how many seconds it has done nothing.

@@ -39,8 +39,9 @@ pub use settings::Config;
 pub(crate) use table::by_name;
 pub use table::parameters;
 pub(crate) use table::words::{
-    APPEND_FSYNC, ENABLED_FOR, EVICTION_POLICIES, LOG_FORMATS, LOG_LEVELS, OOM_SCORE_ADJUSTMENTS,
-    PUBSUB_DEFAULTS, SANITIZED_PAYLOADS, SHUTDOWN_WORDS, SUPERVISORS, TLS_AUTH_CLIENTS, UNKNOWN_TYPES,
+    APPEND_FSYNC, CLOUDS, ENABLED_FOR, EVICTION_POLICIES, LOG_FORMATS, LOG_LEVELS, OOM_SCORE_ADJUSTMENTS,
+    PUBSUB_DEFAULTS, SANITIZED_PAYLOADS, SHUTDOWN_WORDS, SUPERVISORS, TLS_AUTH_CLIENTS, TOKENS_FROM,
+    UNKNOWN_TYPES,
 };
 pub(crate) use texts::expand_title;
 
@@ -73,6 +74,8 @@ pub struct Parameter {
     pub is_essential: bool,
     /// Whether its value is hidden from MONITOR and SLOWLOG.
     pub is_secret: bool,
+    /// Whether the lines of a configuration add up, instead of the last one counting.
+    pub adds_up: bool,
     /// Whether CONFIG GET returns it only if its whole name is asked for, and no pattern.
     pub is_hidden: bool,
     /// The field that holds its value, if it has an effect.
@@ -168,6 +171,7 @@ impl Parameter {
         owner: Owner::Instance,
         is_essential: false,
         is_secret: false,
+        adds_up: false,
         is_hidden: false,
         field: Field::Inert,
     };

@@ -17,6 +17,10 @@ pub struct Config {
     pub acl_pubsub_default: Choice,
     pub aclfile: Text,
     pub acllog_max_len: Integer,
+    /// Bits, in the order of [`CLOUDS`](super::CLOUDS) without its first word.
+    pub auth_iam: Integer,
+    pub auth_iam_cache: Text,
+    pub auth_iam_clients: Choice,
     pub port: Integer,
     pub tls_port: Integer,
     pub tls_cert_file: Text,

@@ -103,7 +103,8 @@ impl Instance {
 
     /// Whether no client is to be disconnected after a time.
     fn clients_are_at_rest(&self) -> bool {
-        self.clients.count() == 0 || self.config.timeout.size() == 0 && self.clients.have_no_output()
+        let has_limit = self.config.timeout.size() > 0 || self.config.auth_iam.get() != 0;
+        self.clients.count() == 0 || !has_limit && self.clients.have_no_output()
     }
 
     fn is_short_of_memory(&self) -> bool {

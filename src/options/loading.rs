@@ -9,6 +9,7 @@
 //! The complaints about files are those of Redis, which users and tools search for. After them, or in
 //! parentheses, stands what Redis leaves out: which file and which line, how many values, what to do.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -42,8 +43,9 @@ pub(super) struct Loader {
     pub(super) foreign: Vec<String>,
     /// Directives that ask for a feature that Keyfast lacks.
     pub(super) missing: Vec<Missing>,
-    /// The points of all lines `save` since the last one without any.
-    save_points: Vec<u8>,
+    /// The values of parameters whose lines [add up](Parameter::adds_up), since the last line that has said
+    /// that there are none.
+    sums: HashMap<&'static str, Vec<u8>>,
     /// The line that declares the first user, for a complaint.
     first_user: Option<String>,
     /// The files that are being read, outermost first: none of them may be included again.
@@ -224,15 +226,17 @@ impl Loader {
             false => vec![word],
         });
         let mut text = words.collect::<Vec<_>>().join(&b' ');
-        if parameter.name == "save" && !text.is_empty() && !self.save_points.is_empty() {
-            text = [&*self.save_points, &*text].join(&b' ');
+        let before = self.sums.get(parameter.name).filter(|before| !before.is_empty());
+        let is_none = text.is_empty() || text.eq_ignore_ascii_case(b"none");
+        if let Some(before) = before.filter(|_| parameter.adds_up && !is_none) {
+            text = [before, &*text].join(&b' ');
         }
         match parameter.check(&text) {
             Ok(checked) => self.config.store(checked),
             Err(refusal) => return Err(Wrong::Line(parameter.explain(&text, &refusal))),
         }
-        if parameter.name == "save" {
-            self.save_points = text;
+        if parameter.adds_up {
+            self.sums.insert(parameter.name, text);
         }
         Ok(())
     }

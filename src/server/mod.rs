@@ -163,6 +163,7 @@ impl Server {
 
     pub(crate) fn let_clients_in(&mut self) {
         let Some(listeners) = self.listeners.take() else { return };
+        self.instance.warn_of_tokens();
         // A tool that reads the log line may ask at once whether clients are accepted.
         self.metrics.set_ready(true);
         listeners.announce();

@@ -45,6 +45,7 @@ mod stalls;
 mod streams;
 mod surface;
 mod table;
+mod tokens;
 mod tracking;
 mod transactions;
 mod version;

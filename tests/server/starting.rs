@@ -205,6 +205,27 @@ fn what_is_for_local_clients_is_also_for_the_addresses_that_are_named() {
     }
 }
 
+marked!(needs_tools: tokens_that_anyone_can_make_are_for_local_clients_unless_all_are_named);
+fn tokens_that_anyone_can_make_are_for_local_clients_unless_all_are_named() {
+    // Without a network there are no others.
+    let Some(outward) = outward_address() else { return };
+    let address = outward.ip().to_string();
+    for (more, is_let_in) in [
+        (["--auth-iam-clients", "local"], false),
+        (["--auth-iam-clients", "all"], true),
+        (["--local-addresses", &address], true),
+    ] {
+        let options = ["--bind", "*", "--protected-mode", "no", "--auth-iam", "gcp"];
+        let server = Server::start_with(&[&options, &["--requirepass", "secret"][..], &more].concat());
+        let mut other = Client::connect(SocketAddr::new(outward.ip(), server.port()));
+        let reply = other.line("AUTH ya29.token").text();
+        assert_eq!(reply == "OK", is_let_in, "{more:?}: {reply}");
+        other.line("AUTH secret").is_ok();
+        server.client().line("AUTH ya29.token").is_ok();
+        server.wait_for_output("auth-iam accepts tokens of gcp in the place of passwords");
+    }
+}
+
 marked!(needs_tools: protected_mode_explains_itself_to_others_and_serves_this_machine);
 fn protected_mode_explains_itself_to_others_and_serves_this_machine() {
     // Without a network there are no others; the rule itself is in `src/server/listener.rs`.

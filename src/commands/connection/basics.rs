@@ -1,6 +1,7 @@
 //! The connection: its user, its protocol and its database.
 
 use crate::acl;
+use crate::acl::Proof;
 use crate::acl::log::Reason;
 use crate::resp::number::parse_integer;
 use crate::resp::{Protocol, Reply, Request, tree};
@@ -175,8 +176,11 @@ const AUTH: Command = Command {
 };
 
 fn auth(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
+    let instance = context.instance;
     let (user, password) = match request.len() {
-        2 if context.instance.users.default_user().grants().needs_no_password => {
+        2 if instance.users.default_user().grants().needs_no_password
+            && !instance.may_be_token(request.at(1)) =>
+        {
             return Err(Error::NO_PASSWORD_SET);
         }
         2 => (acl::DEFAULT, request.at(1)),
@@ -187,7 +191,7 @@ fn auth(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -
     Ok(reply.ok())
 }
 
-/// Authenticates a client by the password of a user; ACL LOG records a failure.
+/// Authenticates a client by the password of a user, or by a token in its place; ACL LOG records a failure.
 fn authenticate(
     context: &mut Context<'_, '_>,
     request: Request<'_>,
@@ -195,12 +199,20 @@ fn authenticate(
     password: &[u8],
 ) -> Result<()> {
     let Context { instance, session, .. } = context;
-    session.authenticate(&instance.users, user, password).map_err(|_| {
+    let judged = instance.judge_token(user, password, &session.client.address);
+    let proof = match judged {
+        None => Proof::Password(password),
+        Some(None) => Proof::OwnPassword(password),
+        Some(Some(_)) => Proof::Token,
+    };
+    session.authenticate(&instance.users, user, proof).map_err(|_| {
         let object = request.name();
         let context = permission::context(Origin::of(session));
         permission::note(instance, session, Reason::Auth, context, user, object);
         Error::WRONG_PASSWORD
-    })
+    })?;
+    session.client.set_login_end(judged.flatten());
+    Ok(())
 }
 
 const PING: Command = Command {

@@ -150,6 +150,7 @@ fn turn(context: &mut Context<'_, '_>, reply: Reply<'_>, turn: impl FnOnce(&Cloc
     let mut everything = context.tx.everything_mut()?;
     everything.turn_clock(turn)?;
     context.instance.note_clock_turned(&context.session.client.address);
+    context.instance.end_logins();
     losing::lose_turned(context.instance, &mut everything);
     if context.instance.frees_expired() {
         everything.free_all_expired();

@@ -29,6 +29,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "3600 1 300 100 60 10000",
         kind: Kind::SavePoints,
         is_essential: true,
+        adds_up: true,
         ..Parameter::text(|config| &config.save)
     },
     Parameter {

@@ -1,7 +1,7 @@
 //! Who may connect, and what they may do.
 
 use super::super::{Changes, Kind, Origin, Parameter};
-use super::words::{ENABLED_FOR, PUBSUB_DEFAULTS};
+use super::words::{CLOUDS, ENABLED_FOR, PUBSUB_DEFAULTS, TOKENS_FROM};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
@@ -54,6 +54,33 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Choice(ENABLED_FOR),
         changes: Changes::AtStart,
         ..Parameter::choice(|config| &config.enable_debug_command)
+    },
+    Parameter {
+        name: "auth-iam",
+        help: "Managed services whose tokens stand for passwords, unsigned: none, or some of aws, azure, gcp",
+        detail: "For tests of applications: no cloud is asked, and no signature checked",
+        default: "none",
+        kind: Kind::Words(CLOUDS),
+        origin: Origin::Keyfast,
+        changes: Changes::AtStart,
+        adds_up: true,
+        ..Parameter::integer(|config| &config.auth_iam)
+    },
+    Parameter {
+        name: "auth-iam-cache",
+        help: "Name of the cache for which tokens of aws must be; empty for any",
+        origin: Origin::Keyfast,
+        changes: Changes::AtStart,
+        ..Parameter::text(|config| &config.auth_iam_cache)
+    },
+    Parameter {
+        name: "auth-iam-clients",
+        help: "Which clients may authenticate by tokens of auth-iam: local ones, or all",
+        default: "local",
+        kind: Kind::Choice(TOKENS_FROM),
+        origin: Origin::Keyfast,
+        changes: Changes::AtStart,
+        ..Parameter::choice(|config| &config.auth_iam_clients)
     },
     Parameter {
         name: "local-addresses",

@@ -23,6 +23,12 @@ pub(crate) const PUBSUB_DEFAULTS: &[&str] = &["allchannels", "resetchannels"];
 /// The values of `enable-debug-command` and of the other parameters that turn a command on.
 pub(crate) const ENABLED_FOR: &[&str] = &["no", "yes", "local"];
 
+/// The values of `auth-iam`: the first one stands for none of the others.
+pub(crate) const CLOUDS: &[&str] = &["none", "aws", "azure", "gcp"];
+
+/// The values of `auth-iam-clients`.
+pub(crate) const TOKENS_FROM: &[&str] = &["local", "all"];
+
 /// The values of `tls-auth-clients`.
 pub(crate) const TLS_AUTH_CLIENTS: &[&str] = &["no", "yes", "optional"];
 
