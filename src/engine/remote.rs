@@ -17,9 +17,9 @@ use crate::commands::Command;
 use crate::commands::error::Error;
 use crate::commands::execution::blocking::deadline;
 use crate::commands::facts::{Blocking, Concern, Patience, Result, Run, Scope, Timeout};
-use crate::commands::locks::watching::describe_bound_in_store;
+use crate::commands::locks::watching::{describe_one_in_store, permits_in_row};
 use crate::engine::memory::take_turn;
-use crate::engine::scratch::{Ran, Work, run_on_rows};
+use crate::engine::scratch::{Ran, Work, look_at, run_on_rows};
 use crate::excerpt::excerpt;
 use crate::instance::Instance;
 use crate::remote::batch::{Attempt, AttemptPart, Found, Seat, Verdict};
@@ -266,9 +266,12 @@ impl StoreRequest<'_, '_> {
         }
         if self.command.concern == Concern::Holders {
             let mut reply = Vec::new();
-            let described = rows
-                .first()
-                .and_then(|row| describe_bound_in_store((self.instance, self.remote), &self.keys[0], row));
+            let (key, now_ms) = (&self.keys[0], self.remote.clock.now_ms());
+            let described = rows.first().and_then(|row| {
+                let permits =
+                    || look_at(self.instance, (key, row), now_ms, |tx| permits_in_row(tx, &key.name));
+                describe_one_in_store((self.instance, self.remote), key, row, || permits()?)
+            });
             let answer = Reply::new(&mut reply, session.protocol);
             let _ = match described {
                 Some(described) => answer.tree(&described),
@@ -554,10 +557,9 @@ impl StoreRequest<'_, '_> {
         if ran.written.iter().all(Option::is_none) {
             return Arc::default();
         }
-        let (client, front) = (&session.client, &self.remote.settings.name);
+        let client = &session.client;
         let name = excerpt(&client.profile.lock().name).into_owned();
-        let name = String::from_utf8_lossy(&name);
-        format!("{front} id={} addr={} name={name}", client.id, client.address).into()
+        format!("{}name={}", self.remote.name_of_client(client), String::from_utf8_lossy(&name)).into()
     }
 
     /// Whether it watches keys. In a transaction that is being queued, it fails.

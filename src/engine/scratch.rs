@@ -87,16 +87,10 @@ pub(crate) struct Work<'a> {
 pub(crate) fn run_on_rows(instance: &Instance, session: &mut Session, work: Work<'_>) -> Result<Ran> {
     let scratch = instance.scratches.take(instance, work.now_ms);
     let keyspace = &scratch.keyspace;
-    let ran = load(keyspace, work).and_then(|()| run_loaded(keyspace, instance, session, work));
+    let ran = load(keyspace, work.keys, work.rows);
+    let ran = ran.and_then(|()| run_loaded(keyspace, instance, session, work));
     session.outbox = None;
-    let mut tx = keyspace.begin_alone(0);
-    for key in work.keys.iter() {
-        tx.select(key.database as usize);
-        tx.remove(&key.name);
-    }
-    let is_clean = is_empty(&tx);
-    end(tx);
-    if !is_clean {
+    if !unload(keyspace, work.keys) {
         // The next request would find what this one has left, so the keyspace is dropped.
         tracing::error!("{} has written a key in the store that it does not name", work.command.name);
         return Err(Error::fixed("ERR A request may only write keys in the store that it names"));
@@ -105,10 +99,44 @@ pub(crate) fn run_on_rows(instance: &Instance, session: &mut Session, work: Work
     ran
 }
 
-fn load(keyspace: &Keyspace, work: Work<'_>) -> Result<()> {
+/// Looks at a row as at a key in memory. `None` if the row cannot be read.
+pub(crate) fn look_at<R>(
+    instance: &Instance,
+    (key, row): (&Key, &Arc<Row>),
+    now_ms: u64,
+    look: impl FnOnce(&Transaction<'_>) -> R,
+) -> Option<R> {
+    let scratch = instance.scratches.take(instance, now_ms);
+    let (keys, rows) = (std::slice::from_ref(key), std::slice::from_ref(row));
+    let loaded = load(&scratch.keyspace, keys, rows);
+    let seen = loaded.ok().map(|()| {
+        let tx = scratch.keyspace.begin_alone(key.database as usize);
+        let seen = look(&tx);
+        end(tx);
+        seen
+    });
+    if unload(&scratch.keyspace, keys) {
+        instance.scratches.give_back(scratch);
+    }
+    seen
+}
+
+/// Removes these keys; returns whether nothing is left.
+fn unload(keyspace: &Keyspace, keys: &[Key]) -> bool {
+    let mut tx = keyspace.begin_alone(0);
+    for key in keys {
+        tx.select(key.database as usize);
+        tx.remove(&key.name);
+    }
+    let is_clean = is_empty(&tx);
+    end(tx);
+    is_clean
+}
+
+fn load(keyspace: &Keyspace, keys: &[Key], rows: &[Arc<Row>]) -> Result<()> {
     let mut tx = keyspace.begin_alone(0);
     let mut loaded = Ok(());
-    for (key, row) in work.keys.iter().zip(work.rows) {
+    for (key, row) in keys.iter().zip(rows) {
         let Some(live) = &row.live else { continue };
         let expiry = match live.expires_at_ms {
             Some(moment_ms) => Expiry::At(moment_ms),

@@ -259,7 +259,7 @@ impl Lens {
         opposite: &Order,
         connections: Vec<u64>,
     ) {
-        let (first_name, asked_name) = (name_of(first), name_of(asked));
+        let (first_name, asked_name) = (name_of_place(first), name_of_place(asked));
         let asked_for = if asker.fence.is_some() { "took" } else { "waits for" };
         let before_ms = asker.at_ms.saturating_sub(opposite.at_ms);
         let mut lines = vec![
@@ -281,7 +281,7 @@ impl Lens {
         let since_ms = places.clone().filter_map(since_ms).min().unwrap_or(now_ms);
         let of = |place: &Place| {
             let steps = self.with_lock(place, now_ms, |lock| lock.timeline_from(since_ms));
-            let heading = format!("{}:", name_of(place));
+            let heading = format!("{}:", name_of_place(place));
             std::iter::once(heading).chain(steps.into_iter().flatten())
         };
         places.flat_map(of).collect()
@@ -399,18 +399,22 @@ impl Lens {
 pub(crate) fn lines_of(cycle: &[Link]) -> impl Iterator<Item = String> {
     let held = cycle.iter().cycle().skip(cycle.len().saturating_sub(1));
     cycle.iter().zip(held).map(|(link, before)| {
-        let (held, wanted) = (name_of(&before.place), name_of(&link.place));
+        let (held, wanted) = (name_of_place(&before.place), name_of_place(&link.place));
         format!("{} holds {held} and waits for {wanted}", link.wait.who)
     })
 }
 
 /// The name of a key, and of its database if that is another than the first.
-fn name_of(place: &Place) -> String {
-    let key = place.key.escape_ascii();
-    match place.database {
+pub(crate) fn name_of(database: usize, key: &[u8]) -> String {
+    let key = key.escape_ascii();
+    match database {
         0 => format!("\"{key}\""),
         database => format!("\"{key}\" of database {database}"),
     }
+}
+
+fn name_of_place(place: &Place) -> String {
+    name_of(place.database, &place.key)
 }
 
 fn place_of(lock: &Lock) -> Place {

@@ -98,6 +98,6 @@ impl Order {
 }
 
 /// Whether nothing shows that several tasks use a connection.
-pub(super) fn is_of_one_task(who: &Who) -> bool {
+pub(crate) fn is_of_one_task(who: &Who) -> bool {
     !who.habits.is_shared.load(Ordering::Relaxed) && !who.habits.is_pooled.load(Ordering::Relaxed)
 }

@@ -41,16 +41,19 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::news::Became;
-use super::row::{Key, KeyMap, Row};
+use super::row::{Key, KeyMap, Row, Tenure};
 use super::turns::Turns;
 use crate::clients;
+use crate::keyspace::Token;
 use crate::values::{ABSENT_KIND, SORTED_SET_KIND};
-use crate::waiting::{Line, Ticket, Waits};
+use crate::waiting::{Line, Ticket, Waits, Want};
 
 /// How soon the first of a line looks again for a lock that should have expired.
 const OVERDUE_GLANCE: Duration = Duration::from_millis(1);
 /// The longest time until it looks again.
 const OVERDUE_GLANCE_MAX: Duration = Duration::from_secs(1);
+/// A longer string is no token, and its digest would take long under the mutex.
+const TOKEN_BYTES_MAX: usize = 1024;
 /// How long a client lets those before it take first from one of its keys.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -92,6 +95,39 @@ pub struct WaitsFor {
     pub joins: Option<u8>,
 }
 
+/// A lock for which clients wait here, as it was seen last.
+#[derive(Debug)]
+pub struct AwaitedLock {
+    /// The key that is the lock.
+    pub key: Key,
+    /// Who has it, if one client does, and that is known.
+    pub holder: Option<SeenHolder>,
+    /// When it expires, if it does.
+    pub expires: Option<Instant>,
+    /// How many clients wait here.
+    pub waiting: usize,
+    /// The first of them, in their order.
+    pub waits: Vec<LockWait>,
+}
+
+/// Who has a lock, by its row.
+#[derive(Clone, Debug)]
+pub struct SeenHolder {
+    /// The token that the row has.
+    pub token: Token,
+    /// Which front-end and client has taken it, and its fencing number, if that is known.
+    pub tenure: Option<Arc<Tenure>>,
+}
+
+/// A client that waits for a lock.
+#[derive(Debug)]
+pub struct LockWait {
+    /// By what it is known.
+    pub known: Known,
+    /// Since when it waits.
+    pub since: Instant,
+}
+
 /// A lock that a client cannot take which wants several at once.
 #[derive(Debug)]
 pub struct Lacked {
@@ -123,6 +159,8 @@ struct Client {
     again: Option<Instant>,
     /// By what it is known.
     known: Option<Known>,
+    /// Since when it waits.
+    since: Instant,
     /// Of one that takes several locks at once: those that it knows to be held, and until when at the latest.
     lacks: HashMap<Key, Option<Instant>>,
 }
@@ -175,6 +213,8 @@ struct Awaited {
     line: Line<Place>,
     /// The kind and version of the row that was seen last, if they are known.
     seen: Option<(u8, i64)>,
+    /// Who has the lock by that row, if one client does.
+    holder: Option<SeenHolder>,
     /// The version of the row whose value was seen last.
     read: i64,
     /// When the lock expires for which clients wait.
@@ -315,7 +355,7 @@ impl Awaited {
 
     /// The key has changed, and is not known as it is now.
     fn changed(&mut self, key: &Key, clients: &mut HashMap<Ticket, Client>, open: OpenBatches) {
-        self.seen = None;
+        (self.seen, self.holder) = (None, None);
         self.note(key, (ABSENT_KIND, false), None, clients);
         let mut kinds: Vec<u8> = Vec::new();
         for (_, place) in self.line.all() {
@@ -377,6 +417,7 @@ impl Lines {
             travels_in: None,
             again: None,
             known,
+            since: Instant::now(),
             lacks: HashMap::new(),
         };
         self.clients.insert(ticket, client);
@@ -468,7 +509,7 @@ impl Lines {
         let Became { kind, version, .. } = became;
         let before = awaited.seen.replace((kind, version));
         if before != Some((kind, version)) {
-            awaited.overdue = (0, None);
+            (awaited.overdue, awaited.holder) = ((0, None), None);
         }
         awaited.expires = expires.max(expires.and(awaited.overdue.1));
         let is_as_before = before == Some((kind, version)) && !is_written;
@@ -482,6 +523,45 @@ impl Lines {
         awaited.call(kind, clients, open);
         // Where nothing is known of before, those that read know of no other row either.
         awaited.call_others(is_written || before.is_some(), clients);
+    }
+
+    /// Notes who has a lock, by the row that was just seen.
+    pub(super) fn saw_holder(&mut self, key: &Key, row: &Row) {
+        let Some(awaited) = self.keys.get_mut(key) else { return };
+        let live = row.live.as_ref().filter(|live| live.is_lock && live.value.len() <= TOKEN_BYTES_MAX);
+        awaited.holder = live.map(|live| {
+            let before = awaited.holder.take().and_then(|holder| holder.tenure);
+            let tenure = row.tenure.as_ref().map(Arc::clone).or(before);
+            SeenHolder { token: Token::of(&live.value), tenure }
+        });
+    }
+
+    /// The locks for which clients wait, with so many of these clients at most in all.
+    pub(super) fn awaited_locks(&self, mut waits_max: usize) -> Vec<AwaitedLock> {
+        let awaited = self.keys.iter().filter(|(_, awaited)| awaited.line.for_absence() > 0);
+        let locks = awaited.map(|(key, awaited)| {
+            let waiting = self.waiting_at(awaited).count();
+            let first = self.waiting_at(awaited).take(waits_max);
+            let waits = first.map(|(known, since)| LockWait { known: known.clone(), since });
+            let waits: Vec<LockWait> = waits.collect();
+            waits_max -= waits.len();
+            let (key, holder) = (key.clone(), awaited.holder.clone());
+            AwaitedLock { key, holder, expires: awaited.expires, waiting, waits }
+        });
+        locks.filter(|lock| lock.waiting > 0).collect()
+    }
+
+    /// How many clients wait for a lock, and the first of them.
+    pub(super) fn waiting_for(&self, key: &Key, shown: usize) -> (usize, Vec<Arc<clients::Client>>) {
+        let waiting = || self.keys.get(key).into_iter().flat_map(|awaited| self.waiting_at(awaited));
+        let first = waiting().take(shown).map(|(known, _)| Arc::clone(&known.client)).collect();
+        (waiting().count(), first)
+    }
+
+    /// Those that wait for a lock, in their order, and since when they do.
+    fn waiting_at(&self, awaited: &Awaited) -> impl Iterator<Item = (&Known, Instant)> {
+        let clients = awaited.line.that_want(Want::Lock).filter_map(|(ticket, _)| self.clients.get(&ticket));
+        clients.filter_map(|client| Some((client.known.as_ref()?, client.since)))
     }
 
     /// What a client does now that waits.

@@ -64,7 +64,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use crate::clients::Waiting;
+use crate::clients::{self, Waiting};
 use crate::config::{Config, Text};
 use crate::platform::system;
 use crate::values::STRING_KIND;
@@ -78,7 +78,7 @@ use guards::Guards;
 pub(crate) use guards::{OwnWrites, Promised, StoreWish};
 pub(crate) use health::Health;
 use hints::Hints;
-pub(crate) use lines::{Known, Lacked, WaitsFor};
+pub(crate) use lines::{AwaitedLock, Known, Lacked, WaitsFor};
 use lines::{Lines, OpenBatches, Step, Stood};
 use news::{Became, Ears, News, Outgoing};
 use row::{Key, KeyMap, Row};
@@ -444,6 +444,21 @@ impl Remote {
         self.state.lock().look_again();
     }
 
+    /// The locks for which clients wait here, as they were seen last. Nothing is asked of the store.
+    pub fn awaited_locks(&self, waits_max: usize) -> Vec<AwaitedLock> {
+        self.state.lock().lines.awaited_locks(waits_max)
+    }
+
+    /// How many clients wait here for a lock, and the first of them.
+    pub fn waiting_for(&self, key: &Key, shown: usize) -> (usize, Vec<Arc<clients::Client>>) {
+        self.state.lock().lines.waiting_for(key, shown)
+    }
+
+    /// How a row names a client of this front-end as its holder, but for the client's name.
+    pub fn name_of_client(&self, client: &clients::Client) -> String {
+        format!("{} id={} addr={} ", self.settings.name, client.id, client.address)
+    }
+
     /// Whether a client waits for a change.
     fn has_listeners(&self) -> bool {
         !self.state.lock().lines.is_empty()
@@ -461,6 +476,9 @@ impl State {
     fn saw_row(&mut self, clock: &StoreClock, key: &Key, row: &Row, is_written: bool) {
         let value = row.live.as_ref().filter(|live| live.kind == STRING_KIND).map(|live| &*live.value);
         self.saw(clock, key, Became::of(row), value, is_written);
+        if !self.lines.is_empty() {
+            self.lines.saw_holder(key, row);
+        }
     }
 
     /// The same where only this is known of the row, and maybe its value.

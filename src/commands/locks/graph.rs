@@ -8,6 +8,7 @@ use crate::keyspace::Token;
 use crate::lens::{GraphLock, Tenure, Wait, lines_of};
 use crate::resp::{Reply, Request, tree};
 
+use super::awaiting::Awaiting;
 use super::correcting::correct_in;
 use super::permits::Permits;
 use super::showing::{Choice, describe_client};
@@ -45,22 +46,60 @@ fn graph(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
     let may_read = permission::may_read(context.session, &LOCKS_GRAPH);
     let may_see = |key: &[u8]| may_read(key) && !instance.keyspace.hides(key) && !instance.ignores_lock(key);
     let graph = instance.lens.graph(now_ms, may_see, |key| choice.has(key));
-    let shown = graph.locks.len().min(choice.count);
-    let cycles = graph.cycles.iter().take(choice.count);
-    let cycle_in_words = |lines: Vec<String>| tree::array(lines.iter().map(tree::bulk));
-    let cycles = cycles.map(|cycle| cycle_in_words(lines_of(cycle).take(CYCLE_CLIENTS_MAX).collect()));
+    let may_see_in_store = |key: &[u8]| may_read(key) && !instance.ignores_lock(key);
+    let remote = instance.remote.get();
+    let awaiting = remote.map(|remote| Awaiting::at(remote, may_see_in_store, |key| choice.has(key)));
+    let in_words = |lines: Vec<String>| tree::array(lines.iter().take(CYCLE_CLIENTS_MAX).map(tree::bulk));
+    let cycles = graph.cycles.iter().map(|cycle| lines_of(cycle).take(CYCLE_CLIENTS_MAX).collect());
+    let cycles = cycles.chain(awaiting.iter().flat_map(Awaiting::cycles)).take(choice.count).map(in_words);
+    let mut locks: Vec<Shown<'_>> = graph.locks.iter().map(Shown::InMemory).collect();
+    if let Some(awaiting) = &awaiting {
+        let cycle_of = |lock| awaiting.cycle_of(lock).map(|number| graph.cycles.len() + number);
+        locks.extend(awaiting.shown().map(|lock| Shown::InStore { awaiting, lock, cycle: cycle_of(lock) }));
+    }
+    // Those in memory are in their order already.
+    locks.sort_by_key(|lock| {
+        let (cycle, waiting) = lock.rank();
+        (cycle.unwrap_or(usize::MAX), usize::MAX - waiting)
+    });
+    let more = locks.len().saturating_sub(choice.count);
     // No transaction may hold a key while it begins another one.
     let may_look = !context.session.may_not_wait;
-    let locks = graph.locks[..shown].iter().map(|lock| {
-        let is_unknown = lock.tenure.is_none() && may_look;
-        let permits = if is_unknown { describe_permits(instance, lock, now_ms) } else { Vec::new() };
-        describe(lock, permits, now_ms)
+    let locks = locks.iter().take(choice.count).map(|lock| match *lock {
+        Shown::InStore { awaiting, lock, cycle } => awaiting.describe(lock, CLIENTS_MAX, cycle),
+        Shown::InMemory(lock) => {
+            let is_unknown = lock.tenure.is_none() && may_look;
+            let permits = if is_unknown { describe_permits(instance, lock, now_ms) } else { Vec::new() };
+            describe(lock, permits, now_ms)
+        }
     });
     Ok(reply.tree(&tree::map([
         ("cycles", tree::array(cycles)),
         ("locks", tree::array(locks)),
-        ("more-locks", tree::count(graph.locks.len() - shown)),
+        ("more-locks", tree::count(more)),
     ])))
+}
+
+/// A lock that is shown.
+enum Shown<'a> {
+    InMemory(&'a GraphLock),
+    InStore {
+        awaiting: &'a Awaiting,
+        /// Its index there.
+        lock: usize,
+        /// The cycle to which it belongs, by its index.
+        cycle: Option<usize>,
+    },
+}
+
+impl Shown<'_> {
+    /// The cycle to which it belongs, and how many clients wait for it.
+    fn rank(&self) -> (Option<usize>, usize) {
+        match self {
+            Shown::InMemory(lock) => (lock.cycle, lock.waits.len()),
+            Shown::InStore { awaiting, lock, cycle } => (*cycle, awaiting.waiting(*lock)),
+        }
+    }
 }
 
 fn describe(lock: &GraphLock, permits: Vec<OwnedFrame>, now_ms: u64) -> OwnedFrame {

@@ -3,6 +3,7 @@
 //! and at who waits for whom ([`graph`]).
 
 mod arguments;
+mod awaiting;
 pub(crate) mod correcting;
 mod graph;
 pub(crate) mod holding;

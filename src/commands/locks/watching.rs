@@ -12,6 +12,7 @@ use crate::remote::row::{Key, Row};
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
 use crate::types;
+use crate::values::SORTED_SET_KIND;
 
 use super::correcting::{correct_in, is_lock};
 use super::graph::LOCKS_GRAPH;
@@ -25,6 +26,12 @@ use crate::commands::facts::{
     AllKeys, Argument, Categories, Command, Concern, Context, Flags, Group, KeyFlags, KeySpec, Result, Run,
     Scope,
 };
+
+/// Clients that are shown of those that wait for a lock in the store.
+const WAITING_SHOWN: usize = 8;
+
+/// What is shown of a lock.
+pub(crate) type Fields = Vec<(&'static str, OwnedFrame)>;
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[LOCKS];
 
@@ -102,18 +109,37 @@ pub(crate) fn describe_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<Ow
     Some(tree::map(fields_in_store(key, row, now_ms)?))
 }
 
-/// The same, and to which connection to this front-end the lock is bound.
-pub(crate) fn describe_bound_in_store(
+/// The same, and to which connection to this front-end the lock is bound, and the clients here that wait for
+/// it. `permits` reads the permits in the row, if there are any.
+pub(crate) fn describe_one_in_store(
     (instance, remote): (&Instance, &Remote),
     key: &Key,
     row: &Row,
+    permits: impl FnOnce() -> Option<Fields>,
 ) -> Option<OwnedFrame> {
-    let mut fields = fields_in_store(&key.name, row, remote.clock.now_ms())?;
-    fields.extend(describe_bond(instance, remote.bond_of(key)));
+    let mut fields = match fields_in_store(&key.name, row, remote.clock.now_ms()) {
+        Some(mut fields) => {
+            fields.extend(describe_bond(instance, remote.bond_of(key)));
+            fields
+        }
+        None if row.live.as_ref().is_some_and(|live| live.kind == SORTED_SET_KIND) => permits()?,
+        None => return None,
+    };
+    let (waiting, first) = remote.waiting_for(key, WAITING_SHOWN);
+    let clients = first.iter().map(|client| describe_client(&Who::of(client)));
+    fields.push(("waiting", tree::count(waiting)));
+    fields.push(("waiting-clients", tree::array(clients)));
     Some(tree::map(fields))
 }
 
-fn fields_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<Vec<(&'static str, OwnedFrame)>> {
+/// Of permits in a row of the store. A writer of Symfony Lock is one of them.
+pub(crate) fn permits_in_row(tx: &Transaction<'_>, key: &[u8]) -> Option<Fields> {
+    let permits = Permits::at(tx, key).filter(|permits| permits.count() > 0)?;
+    let state = if permits.has_writer() { "held" } else { "shared" };
+    Some(permit_fields(permits, (key, state), tx.now_ms(), |_| []))
+}
+
+fn fields_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<Fields> {
     let live = row.live.as_ref().filter(|live| live.is_lock)?;
     let tenure = row.tenure.as_ref()?;
     let or_null = |value: Option<u64>| value.map_or(tree::null(), |value| tree::integer(value as i64));
@@ -182,25 +208,36 @@ fn get(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
 /// Describes a lock that several clients hold, with the permits that end first. The lens follows none of
 /// them.
 fn describe_permits(context: &mut Context<'_, '_>, key: &[u8], now_ms: u64) -> Option<OwnedFrame> {
-    const SHOWN_MAX: usize = 100;
     let permits =
         Permits::at(context.tx, key).filter(|permits| !permits.has_writer() && permits.count() > 0)?;
+    let bond = |token: &[u8]| describe_bond(context.instance, context.tx.bond_of(key, Some(token)));
+    let mut fields = permit_fields(permits, (key, "shared"), now_ms, bond);
+    let waiting = waiting_at(context, key).filter(|waiting| waiting.count > 0);
+    fields.extend(describe_waiting(context, waiting.as_ref()));
+    Some(tree::map(fields))
+}
+
+/// The permits of a lock that end first. `more` says more of that of a token.
+fn permit_fields<const N: usize>(
+    permits: Permits<'_>,
+    (key, state): (&[u8], &str),
+    now_ms: u64,
+    more: impl Fn(&[u8]) -> [(&'static str, OwnedFrame); N],
+) -> Fields {
+    const SHOWN_MAX: usize = 100;
     let times = |end_ms: u64| {
         let times = [("expires-at", end_ms), ("expires-in-ms", end_ms.saturating_sub(now_ms))];
         times.map(|(name, value)| (name, tree::integer(value as i64)))
     };
     let permit = |(token, end_ms): (&[u8], u64)| {
         let digest = [("token-digest", tree::bulk(digest::to_text(Token::of(token).digest)))];
-        let bond = describe_bond(context.instance, context.tx.bond_of(key, Some(token)));
-        tree::map(digest.into_iter().chain(times(end_ms)).chain(bond))
+        tree::map(digest.into_iter().chain(times(end_ms)).chain(more(token)))
     };
-    let mut fields = vec![("key", tree::bulk(key)), ("state", tree::bulk("shared"))];
+    let mut fields = vec![("key", tree::bulk(key)), ("state", tree::bulk(state))];
     fields.push(("holders", tree::count(permits.count())));
     fields.extend(times(permits.expires_at_ms()));
     fields.push(("permits", tree::array(permits.first_to_end(SHOWN_MAX).map(permit))));
-    let waiting = waiting_at(context, key).filter(|waiting| waiting.count > 0);
-    fields.extend(describe_waiting(context, waiting.as_ref()));
-    Some(tree::map(fields))
+    fields
 }
 
 /// How many clients wait, and the first of them.

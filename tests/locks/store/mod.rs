@@ -22,6 +22,7 @@ macro_rules! on_both {
 
 mod administrators;
 mod attacks;
+mod awaiting;
 mod bound;
 mod browsing;
 mod cable;
