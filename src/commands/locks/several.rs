@@ -78,12 +78,12 @@ pub(super) fn lacks(
 ) -> Option<usize> {
     let acquiring = Acquiring::parse(request).ok()?;
     let Acquiring { token, is_again, limit, .. } = acquiring;
-    let is_lacking = |key: &Box<[u8]>| match limit {
+    let is_lacking = |key: &[u8]| match limit {
         Some(limit) => permits::is_lacking(tx, key, (&acquiring, limit), ticket),
         None if tx.is_free(key) => tx.is_awaited_before(key, ticket),
         None => !(is_again && holds(tx, key, token)),
     };
-    keys.iter().position(is_lacking)
+    keys.iter().position(|key| is_lacking(key))
 }
 
 /// What a token has of a key.
