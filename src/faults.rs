@@ -43,7 +43,6 @@ pub struct Faults {
     is_any: AtomicBool,
     state: Mutex<State>,
     cleared: Notify,
-    dooming: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -332,18 +331,12 @@ impl Faults {
         self.count_strike(&mut state, at);
         state.doomed.append(&mut doomed);
         state.doomed.sort_by_key(|doomed| doomed.at_ms);
-        self.dooming.notify_one();
         true
     }
 
     /// When the first lock is lost, in milliseconds since 1970, if one is.
     pub fn doomed_at_ms(&self) -> Option<u64> {
         self.state.lock().doomed.first().map(|doomed| doomed.at_ms)
-    }
-
-    /// Returns when a lock was doomed that may be the first one.
-    pub async fn dooming(&self) {
-        self.dooming.notified().await;
     }
 
     /// The keys of locks that are lost by this moment, so many at most, each with its database.

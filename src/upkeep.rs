@@ -38,7 +38,6 @@ pub fn start(instance: &Arc<Instance>) -> Upkeep {
     let mut tasks = JoinSet::new();
     tasks.spawn(free_expired_keys(Arc::clone(instance)));
     tasks.spawn(look_after_locks(Arc::clone(instance)));
-    tasks.spawn(lose_locks(Arc::clone(instance)));
     tasks.spawn(keep_time(Arc::clone(instance)));
     tasks.spawn(close_clients(Arc::clone(instance)));
     tasks.spawn(write_snapshots(Arc::clone(instance)));
@@ -101,41 +100,19 @@ async fn free_expired_keys(instance: Arc<Instance>) {
     }
 }
 
-/// While nothing can be done for locks, as in a pause, or another thread has what is needed.
-const STANDSTILL: Duration = Duration::from_millis(10);
-
-/// Ends the locks that faults take from their holders, to the millisecond.
-async fn lose_locks(instance: Arc<Instance>) {
-    /// The clock may be turned meanwhile; CLOCK itself ends what it passes.
-    const LOOK_AGAIN: Duration = Duration::from_secs(1);
-    loop {
-        let Some(at_ms) = instance.faults.doomed_at_ms() else {
-            instance.faults.dooming().await;
-            continue;
-        };
-        let left = Duration::from_millis(at_ms).saturating_sub(instance.clock.since_epoch());
-        if !left.is_zero() {
-            let _ = timeout(left.min(LOOK_AGAIN), instance.faults.dooming()).await;
-            continue;
-        }
-        let is_done = instance.charged(|| lose_due(&instance));
-        instance.stir();
-        match is_done {
-            true => yield_now().await,
-            false => sleep(STANDSTILL).await,
-        }
-    }
-}
-
-/// Renews the locks that are bound to connections, and grants locks that expire to the clients that wait for
-/// them, to the millisecond.
+/// Renews the locks that are bound to connections, grants locks that expire to the clients that wait for
+/// them, and ends those that faults take from their holders, to the millisecond.
 async fn look_after_locks(instance: Arc<Instance>) {
     /// The clock may be turned meanwhile; CLOCK itself grants what expires by that.
     const LOOK_AGAIN: Duration = Duration::from_secs(1);
-    let alarms = &instance.followers.alarms;
+    /// While nothing expires, as in a pause, or another thread has what is needed.
+    const STANDSTILL: Duration = Duration::from_millis(10);
+    let (alarms, mut may_lose) = (&instance.followers.alarms, true);
     loop {
-        let waits_at_most = if alarms.have_put_off() { STANDSTILL } else { LOOK_AGAIN };
-        let left = match alarms.first_ms() {
+        let waits_at_most = if may_lose && !alarms.have_put_off() { LOOK_AGAIN } else { STANDSTILL };
+        let doomed_at_ms = instance.faults.doomed_at_ms().filter(|_| may_lose);
+        may_lose = true;
+        let left = match alarms.first_ms().into_iter().chain(doomed_at_ms).min() {
             Some(first_ms) => Duration::from_millis(first_ms).saturating_sub(instance.clock.since_epoch()),
             None if waits_at_most == LOOK_AGAIN => {
                 alarms.changed().await;
@@ -145,8 +122,9 @@ async fn look_after_locks(instance: Arc<Instance>) {
         };
         if left.is_zero() {
             let may_free = instance.frees_expired();
-            instance.charged(|| {
+            may_lose = instance.charged(|| {
                 instance.keyspace.ring_alarms(may_free, |effects| instance.notify(effects, None));
+                lose_due(&instance)
             });
             instance.stir();
             yield_now().await;

@@ -56,7 +56,11 @@ pub(in crate::commands) fn after(instance: &Instance, losing: &Losing, request: 
         let held = tx.glimpse(key).and_then(|glimpse| held(&glimpse, request, has_changed));
         doomed.extend(held.map(|held| Doomed { at_ms, database: losing.database, key: key.clone(), held }));
     }
-    !doomed.is_empty() && instance.faults.doom(losing.fault, doomed)
+    let is_doomed = !doomed.is_empty() && instance.faults.doom(losing.fault, doomed);
+    if is_doomed {
+        instance.followers.alarms.look_again();
+    }
+    is_doomed
 }
 
 /// A digest of what a lock is at this moment: by its end, its number, and its holders, if they are few or the

@@ -119,6 +119,11 @@ impl Alarms {
         if is_called { Some(0) } else { first }
     }
 
+    /// Has the first moment looked at again: there may be another one that is no alarm.
+    pub fn look_again(&self) {
+        self.changed.notify_one();
+    }
+
     /// Returns when an alarm was set that is the first one.
     pub async fn changed(&self) {
         self.changed.notified().await;
