@@ -191,7 +191,7 @@ fn a_group_of_readers_waits_without_holding_and_is_passed_by_while_it_lacks_one(
 fn a_group_overtakes_no_client_that_waits_for_one_of_its_locks() {
     let server = Server::start();
     let (mut holder, mut writer, mut group) = (server.client(), server.client(), server.client());
-    for end in ["granted", "leaves"] {
+    for end in ["granted", "leaves", "asks for more"] {
         holder.line("LOCK ACQUIRE a h PX 60000 SHARED").integer();
         holder.line("LOCK ACQUIRE b h PX 60000").integer();
         server.have_wait(&mut writer, "LOCK ACQUIRE a w PX 60000 WAIT 0");
@@ -200,14 +200,23 @@ fn a_group_overtakes_no_client_that_waits_for_one_of_its_locks() {
         holder.line("LOCK RELEASE b h").is(1);
         assert!(group.is_silent_for(Duration::from_millis(5)));
         holder.line("EXISTS b c").is(0);
-        if end == "granted" {
-            holder.line("LOCK RELEASE a h").is(1);
-            writer.reply().integer();
-            writer.line("LOCK RELEASE a w").is(1);
-        } else {
-            writer = server.client();
+        let mut more = server.client();
+        match end {
+            "granted" => {
+                holder.line("LOCK RELEASE a h").is(1);
+                writer.reply().integer();
+                writer.line("LOCK RELEASE a w").is(1);
+            }
+            "leaves" => writer = server.client(),
+            // Its next attempt takes over its place, and is for several: so it reserves none any more.
+            _ => {
+                more.send(&request("LOCK ACQUIRE a w PX 60000 WAIT 0 AGAIN ALSO 1 d".split(' ')));
+                writer.reply().is_nil();
+            }
         }
         group.reply().integer();
+        drop(more);
+        wait_until("none waits", || holder.info("blocked_clients") == "0");
         holder.line("FLUSHALL").is_ok();
     }
     // Of two locks that are freed by one request, too, each goes to the first in its line.

@@ -500,10 +500,11 @@ impl Transaction<'_> {
     }
 
     /// Ends the wait of the first client that waits for a key with this token, and returns its ticket, with
-    /// which the caller takes over its place.
+    /// which the caller takes over its place. What it wants may leave more to those behind it.
     pub fn take_place(&self, key: &[u8], token: &[u8]) -> Option<Ticket> {
         let mut places = self.line(key)?.with_token(token);
-        places.find_map(|(ticket, waiter)| waiter.gives_way().then_some(ticket))
+        let place = places.find_map(|(ticket, waiter)| waiter.gives_way().then_some(ticket));
+        place.inspect(|_| self.note_ready(self.database(), key))
     }
 
     /// Lets a client wait for very many keys, and holds one after the other. If a key has a value of the
