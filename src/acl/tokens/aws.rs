@@ -34,29 +34,31 @@ pub(super) fn judge(sent: Sent<'_>) -> Result<u64, &'static str> {
         .take(PARAMETERS_MAX)
         .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
         .collect();
+    let count = |name: &str| parameters.iter().filter(|(other, _)| *other == name).count();
     let value = |name: &str| {
-        let mut found = parameters.iter().filter(|(other, _)| *other == name);
-        let (first, second) = (found.next(), found.next());
-        first.filter(|_| second.is_none()).and_then(|(_, value)| decode(value))
+        let found = parameters.iter().find(|(other, _)| *other == name).filter(|_| count(name) == 1);
+        found.and_then(|(_, value)| decode(value))
     };
-    let is = |name: &str, expected: &str| value(name).is_some_and(|value| value == expected.as_bytes());
-    if !is("Action", "connect") || !is("X-Amz-Algorithm", "AWS4-HMAC-SHA256") {
+    let may_be = |name: &str, is_right: fn(&[u8]) -> bool| {
+        count(name) == 0 || value(name).is_some_and(|value| is_right(&value))
+    };
+    let is_action = value("Action").is_some_and(|action| action == b"connect");
+    if !is_action || !may_be("X-Amz-Algorithm", |name| name == b"AWS4-HMAC-SHA256") {
         return Err("it is not signed for the action connect");
     }
     if value("User").is_none_or(|user| user != sent.user) {
         return Err("it is for another user");
     }
-    let signature = value("X-Amz-Signature").unwrap_or_default();
-    let is_signed = signature.len() == 64 && signature.iter().all(u8::is_ascii_hexdigit);
-    let credential = value("X-Amz-Credential").and_then(|value| String::from_utf8(value).ok());
-    let scope: Vec<&str> = credential.as_deref().unwrap_or_default().split('/').collect();
-    let is_meant =
-        matches!(scope[..], [id, _, _, "elasticache" | "memorydb", "aws4_request"] if !id.is_empty());
-    if !is_signed || !is_meant {
+    let is_signed = value("X-Amz-Signature").is_some_and(|signature| !signature.is_empty());
+    if !is_signed || !may_be("X-Amz-Credential", is_for_caches) {
         return Err("its signature is not one for ElastiCache or MemoryDB");
     }
     let signed_ms = value("X-Amz-Date").and_then(|date| moment_ms(&date)).ok_or("it has no date")?;
-    let expires_s = value("X-Amz-Expires").and_then(|text| str::from_utf8(&text).ok()?.parse::<u64>().ok());
+    let stated_s = |text: Vec<u8>| str::from_utf8(&text).ok()?.parse::<u64>().ok();
+    let expires_s = match count("X-Amz-Expires") {
+        0 => Some(EXPIRES_S_MAX),
+        _ => value("X-Amz-Expires").and_then(stated_s),
+    };
     let expires_s = expires_s.filter(|seconds| (1..=EXPIRES_S_MAX).contains(seconds));
     let expires_s = expires_s.ok_or("it is not good for 900 seconds or less")?;
     if sent.now_ms.saturating_add(AHEAD_MS_MAX) < signed_ms {
@@ -66,6 +68,17 @@ pub(super) fn judge(sent: Sent<'_>) -> Result<u64, &'static str> {
         return Err("it is too old");
     }
     Ok(sent.now_ms.saturating_add(CONNECTION_MS))
+}
+
+/// Whether a credential is one with which tokens for caches are signed: an ID, a day, a region, the service.
+fn is_for_caches(credential: &[u8]) -> bool {
+    let parts: Vec<&[u8]> = credential.split(|byte| *byte == b'/').collect();
+    match parts[..] {
+        [id, _, _, service, end] => {
+            !id.is_empty() && [&b"elasticache"[..], b"memorydb"].contains(&service) && end == b"aws4_request"
+        }
+        _ => false,
+    }
 }
 
 /// A value of a URL without its escapes; `None` if one is broken.
@@ -177,14 +190,17 @@ mod tests {
             ("=900", "=18446744073709551616"),
             ("=900", "="),
             ("T184800Z", ""),
-            ("cdef0123", "cdefX123"),
             ("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", ""),
+            ("%2Faws4_request", ""),
         ] {
             assert!(judged(&TOKEN.replace(from, to), "app-1", NOW_MS).is_err(), "{from} → {to}");
         }
-        for end in 0..TOKEN.len() {
+        for end in 0..=TOKEN.len() - 64 {
             assert!(judged(&TOKEN[..end], "app-1", NOW_MS).is_err());
         }
+        let by_hand = "c?Action=connect&User=a&X-Amz-Date=20261127T184800Z&X-Amz-Signature=s";
+        assert!(judged(by_hand, "a", NOW_MS + 899_999).is_ok());
+        assert!(judged(by_hand, "a", NOW_MS + 900_000).is_err());
         assert!(judge(Sent { token: b"X-Amz-\xff", user: b"", cache: b"", now_ms: u64::MAX }).is_err());
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! Applications send ElastiCache, MemoryDB, Azure and Memorystore a token that is good for a short time. Here
 //! a token is judged by what can be read in it: its form, its user, and its age by the server's clock. So a
-//! test sees whether an application renews its tokens in time. No cloud is asked and no signature checked:
-//! anyone can make a token. That is why only local clients may use them, unless the operator says otherwise.
+//! test sees whether an application renews its tokens in time. What a token made by hand lacks is no reason
+//! to refuse it, as long as its age and its user are known; but what it says must be right. No cloud is asked
+//! and no signature checked: anyone can make a token. That is why only local clients may use them, unless the
+//! operator says otherwise.
 
 mod aws;
 mod azure;
