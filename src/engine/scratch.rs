@@ -274,6 +274,13 @@ fn grant(
     for (database, wish) in wishes {
         let key = Key::new(database, &wish.key);
         tx.select(database);
+        if let Some(permit) = &wish.permit {
+            let (token, number) = (Bytes::copy_from_slice(&permit.token), permit.number);
+            if let Some(end_ms) = tx.permit_end_of(&wish.key, permit) {
+                granted.push(StoreWish { key, token, number, expires_at_ms: Some(end_ms), wish });
+            }
+            continue;
+        }
         let found = work.keys.binary_search(&key).ok().zip(tx.fence_in_row(&wish.key));
         let Some((place, number)) = found.filter(|(_, number)| *number != Transaction::FENCE_UNKNOWN) else {
             continue;

@@ -459,6 +459,8 @@ fn root_of(groups: &[Group], mut group: usize) -> usize {
 pub(super) struct InFlight {
     number: Option<u64>,
     keys: KeySet,
+    /// Those of which other front-ends have sent news meanwhile: what the store says of them may be older.
+    outdated: KeySet,
     waiting: Vec<oneshot::Sender<Verdict>>,
 }
 
@@ -475,10 +477,23 @@ impl InFlight {
         self.number
     }
 
+    /// Notes news of a key from another front-end.
+    pub(super) fn note_changed(&mut self, key: &Key) {
+        if self.keys.contains(key) {
+            self.outdated.insert(key.clone());
+        }
+    }
+
+    /// Takes the keys of which news have come since the batch was sent.
+    pub(super) fn take_outdated(&mut self) -> KeySet {
+        std::mem::take(&mut self.outdated)
+    }
+
     /// Notes that the batch has ended.
     pub(super) fn end(&mut self) {
         self.number = None;
         self.keys.clear();
+        self.outdated.clear();
         self.give_up(&Verdict::Again);
     }
 

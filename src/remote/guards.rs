@@ -4,10 +4,13 @@
 //! The rules are those of a [guard](Guard) in memory. But other front-ends change the lock as well, and only
 //! the store knows what it is. So for each such lock a [`Post`] stands in the line of the key, like a client
 //! that waits and only reads. It hears of changes, and asks the store what the lock is now. A renewal, or the
-//! end, is a write as that of any request: it is done if the row is as it was seen.
+//! end, is a write as that of any request: it is done if the row is as it was seen. If clients of this
+//! front-end have several [`permits`](super::permits) of a lock, one post looks after all of them: each
+//! change of the row is read once, and one write renews all that are due.
 //!
 //! - **Another connection takes the lock over**, maybe at another front-end: it writes its name into the row.
-//!   The post before finds another holder there, and lets go.
+//!   The post before finds another holder there, and lets go. The row does not say to whom a permit is bound:
+//!   it lives as long as one of the connections.
 //! - **The store cannot be reached**: once the time of the lock has passed by this front-end's clock, its
 //!   holder is notified that it has expired.
 //! - **What the holder did itself** is no news for it. A request that ends a lock stakes that before it
@@ -15,9 +18,13 @@
 //! - **The connection ends while the store grants the lock**: the post is there before the request travels
 //!   ([`Promised`]), and looks whether the lock was granted.
 
+use std::collections::HashMap;
+use std::future::{pending, poll_fn};
 use std::mem::take;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -28,6 +35,7 @@ use tokio::time::{sleep, sleep_until, timeout_at};
 
 use super::batch::{Attempt, AttemptPart, Verdict};
 use super::news::{Ears, News};
+use super::permits::Permits;
 use super::row::{Key, KeyMap, Live, Row};
 use super::{Listening, Looked, NotJoined, Remote, WaitsFor};
 use crate::keyspace::{BondShown, Cut, Guard, GuardWish, Guarded, Lifeline, LossReason, LostLock};
@@ -52,7 +60,7 @@ pub struct StoreWish {
     pub token: Bytes,
     /// Its fencing number.
     pub number: u64,
-    /// When it expires, in milliseconds since 1970 by the store's clock.
+    /// When it expires, or the permit ends, in milliseconds since 1970 by the store's clock.
     pub expires_at_ms: Option<u64>,
     /// What the client wants besides.
     pub wish: GuardWish,
@@ -100,55 +108,85 @@ impl Table {
     }
 }
 
-/// A lock with a guard.
+/// A lock with a guard, or one of which clients of this front-end have permits with guards.
 #[derive(Debug)]
 struct Post {
     key: Key,
-    token: Bytes,
-    number: u64,
+    /// Whether it is for permits.
+    is_shared: bool,
     state: Mutex<State>,
     /// Wakes what looks after it.
     changed: Notify,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
+    /// What clients hold, by their tokens; a single one, unless it is for permits.
+    held: HashMap<Bytes, Held>,
+    /// Permits in whose place their tokens have got others.
+    former: Vec<Held>,
+    /// How often something was added: a look that has begun before shows nothing about that.
+    additions: u64,
+}
+
+/// What a client holds.
+#[derive(Debug)]
+struct Held {
+    number: u64,
     /// `None` once another post of the same lock has taken it over.
     guard: Option<Guard>,
     /// Who has bound it, as the row says.
     holder: Arc<str>,
-    /// When the lock expires, as it was seen last, in milliseconds since 1970 by the store's clock.
+    /// When it expires, as it was seen last, in milliseconds since 1970 by the store's clock.
     expires_at_ms: Option<u64>,
     /// Whether the expiry was not read since the request that has bound it.
     is_fresh: bool,
-    /// Whether it is not known that the lock was granted: the connection has ended before.
+    /// Whether it is not known that it was granted: the connection has ended before.
     is_in_doubt: bool,
-    /// Requests of its holder under way that end the lock.
-    own_writes: usize,
-    /// Whether its holder has ended it.
-    is_let_go: bool,
+    /// Whether its token was granted it anew.
+    is_anew: bool,
+    /// Which addition it was.
+    addition: u64,
+    /// What its holder itself does to it.
+    own: Arc<Own>,
     /// Whether its database was emptied.
     is_flushed: bool,
     /// How often it was looked for in vain after its time.
     overdue: u32,
 }
 
-/// What a look at the store has shown.
-enum Seen {
-    /// The lock is there, as this row.
-    Held(Arc<Row>),
-    /// It is not. This row is there.
-    Lost(Arc<Row>),
-    /// The store cannot be asked now.
-    Unreachable,
+/// What a holder itself does to its lock.
+#[derive(Debug, Default)]
+struct Own {
+    /// Requests of its holder under way that end the lock.
+    writes: AtomicUsize,
+    /// Whether its holder has ended it.
+    is_let_go: AtomicBool,
+    /// Wakes what waits for these requests.
+    changed: Notify,
+}
+
+/// A row, and the permits in it.
+struct Shown<'r> {
+    row: &'r Row,
+    permits: Option<Permits>,
 }
 
 /// What is due for a lock.
 enum Due {
     /// It is as it should be.
     Nothing(Next),
-    /// It gets this expiry, in milliseconds since 1970; because its connection was cut, if it was.
-    Expiry(Option<Cut>, u64),
+    /// It gets this expiry.
+    Expiry(Kept),
+}
+
+/// The expiry that a lock gets by its guard.
+struct Kept {
+    own: Arc<Own>,
+    /// How its connection was cut, if it was.
+    cut: Option<Cut>,
+    /// In milliseconds since 1970.
+    after_ms: u64,
 }
 
 /// What is next for a lock.
@@ -158,8 +196,6 @@ enum Next {
     At(Option<u64>),
     /// It is looked at again after so long.
     In(Duration),
-    /// Nothing is left to do.
-    Over,
 }
 
 impl Default for Guards {
@@ -199,36 +235,34 @@ impl Guards {
 
     /// Puts a guard where the store has granted the lock, in place of an earlier one of the same lock.
     fn stand(&self, post: Arc<Post>) {
-        let before = self.change(|table| {
+        let is_new = self.change(|table| {
             table.take_promised(&post);
-            table.posts.insert(post.key.clone(), Arc::clone(&post))
-        });
-        if let Some(before) = before.filter(|before| before.number == post.number) {
-            let (guard, holder) = {
-                let mut state = before.state.lock();
-                (state.guard.take(), Arc::clone(&state.holder))
-            };
-            before.changed.notify_one();
-            let mut state = post.state.lock();
-            let state = &mut *state;
-            if let (Some(own), Some(guard)) = (&mut state.guard, guard) {
-                if own.lifeline().is_none() && guard.lifeline().is_some() {
-                    (state.holder, state.is_fresh) = (holder, false);
+            if let Some(before) = table.posts.get(&post.key) {
+                if before.is_shared && post.is_shared {
+                    before.add(&post);
+                    return false;
                 }
-                own.inherit(guard);
+                post.inherit(before);
             }
+            table.posts.insert(post.key.clone(), Arc::clone(&post));
+            true
+        });
+        if is_new {
+            // Without a receiver the server has ended.
+            let _ = self.sender.send(post);
         }
-        // Without a receiver the server has ended.
-        let _ = self.sender.send(post);
     }
 
-    /// Forgets a guard, unless another one of the key is there.
-    fn forget(&self, post: &Arc<Post>) {
+    /// Forgets a post that has nothing left to do. Returns whether it is so.
+    fn forget(&self, post: &Arc<Post>) -> bool {
         self.change(|table| {
-            if table.posts.get(&post.key).is_some_and(|newest| Arc::ptr_eq(newest, post)) {
+            let state = post.state.lock();
+            let is_done = state.held.is_empty() && state.former.is_empty();
+            if is_done && table.posts.get(&post.key).is_some_and(|newest| Arc::ptr_eq(newest, post)) {
                 table.posts.remove(&post.key);
             }
-        });
+            is_done
+        })
     }
 
     /// The guards that fulfil a condition.
@@ -242,7 +276,7 @@ impl Guards {
     /// Notes that a database was emptied, or all.
     pub(super) fn note_flushed(&self, database: Option<u32>) {
         for post in self.find(|post| database.is_none_or(|database| post.key.database == database)) {
-            post.state.lock().is_flushed = true;
+            post.state.lock().held.values_mut().for_each(|held| held.is_flushed = true);
         }
     }
 }
@@ -264,7 +298,12 @@ impl Promised {
     pub fn give_up(mut self) {
         for post in take(&mut self.posts) {
             self.remote.guards.change(|table| table.take_promised(&post));
-            post.state.lock().guard.iter_mut().for_each(Guard::unbind);
+            post.state
+                .lock()
+                .held
+                .values_mut()
+                .filter_map(|held| held.guard.as_mut())
+                .for_each(Guard::unbind);
         }
     }
 }
@@ -274,7 +313,7 @@ impl Drop for Promised {
     fn drop(&mut self) {
         for post in take(&mut self.posts) {
             self.remote.guards.change(|table| table.take_promised(&post));
-            post.state.lock().is_in_doubt = true;
+            post.state.lock().held.values_mut().for_each(|held| held.is_in_doubt = true);
             let _ = self.remote.guards.sender.send(post);
         }
     }
@@ -282,25 +321,25 @@ impl Drop for Promised {
 
 /// Locks that a request of their holder ends, if the store does it.
 #[derive(Debug)]
-pub struct OwnWrites(Vec<Arc<Post>>);
+pub struct OwnWrites(Vec<Arc<Own>>);
 
 impl OwnWrites {
-    fn of(posts: Vec<Arc<Post>>) -> Option<OwnWrites> {
-        posts.iter().for_each(|post| post.state.lock().own_writes += 1);
-        (!posts.is_empty()).then_some(OwnWrites(posts))
+    fn of(owned: Vec<Arc<Own>>) -> Option<OwnWrites> {
+        owned.iter().for_each(|own| _ = own.writes.fetch_add(1, Ordering::Relaxed));
+        (!owned.is_empty()).then_some(OwnWrites(owned))
     }
 
     /// The store has done it.
     pub fn settle(self) {
-        self.0.iter().for_each(|post| post.state.lock().is_let_go = true);
+        self.0.iter().for_each(|own| own.is_let_go.store(true, Ordering::Relaxed));
     }
 }
 
 impl Drop for OwnWrites {
     fn drop(&mut self) {
-        for post in &self.0 {
-            post.state.lock().own_writes -= 1;
-            post.changed.notify_one();
+        for own in &self.0 {
+            own.writes.fetch_sub(1, Ordering::Release);
+            own.changed.notify_one();
         }
     }
 }
@@ -318,20 +357,27 @@ impl Remote {
         let now_ms = self.clock.now_ms();
         let posts = wishes.into_iter().map(|wish| {
             let StoreWish { key, token, number, expires_at_ms, wish } = wish;
-            let mut guard = Guard::in_store(Guarded::key(key.database as usize, &key.name), number);
+            let permit = wish.permit.as_ref();
+            let name = Guarded::new(key.database as usize, &key.name, permit.map(|permit| &*permit.token));
+            let (is_shared, is_anew) = (permit.is_some(), permit.is_some_and(|permit| permit.is_anew));
+            let mut guard = Guard::in_store(name, number);
             guard.grant(&wish, client, || lifeline, expires_at_ms, now_ms);
-            let state = State {
+            let held = Held {
+                number,
                 guard: Some(guard),
                 holder: Arc::clone(holder),
                 expires_at_ms,
-                is_fresh: true,
+                // The end of a permit is a moment.
+                is_fresh: !is_shared,
                 is_in_doubt: false,
-                own_writes: 0,
-                is_let_go: false,
+                is_anew,
+                addition: 0,
+                own: Arc::default(),
                 is_flushed: false,
                 overdue: 0,
             };
-            Arc::new(Post { key, token, number, state: Mutex::new(state), changed: Notify::new() })
+            let state = State { held: HashMap::from([(token, held)]), ..State::default() };
+            Arc::new(Post { key, is_shared, state: Mutex::new(state), changed: Notify::new() })
         });
         let posts: Vec<Arc<Post>> = posts.collect();
         self.guards.change(|table| {
@@ -354,25 +400,39 @@ impl Remote {
         let table = self.guards.table.lock();
         let mut ended = Vec::new();
         for (key, row) in written {
-            let posts = table.of_key(key).filter(|post| post.is_notified(client) && !post.is_in(row));
-            ended.extend(posts.map(Arc::clone));
+            for post in table.of_key(key) {
+                let state = post.state.lock();
+                if !state.held.values().any(|held| held.is_notified(client)) {
+                    continue;
+                }
+                let shown = Shown::of(row);
+                let notified = state.held.iter().filter(|(_, held)| held.is_notified(client));
+                let lost = notified.filter(|(token, held)| shown.end_of(token, held).is_none());
+                ended.extend(lost.map(|(_, held)| Arc::clone(&held.own)));
+            }
         }
         OwnWrites::of(ended)
     }
 
     /// The locks with guards that a flush of their holder ends: of a database, or of all.
     pub fn own_flush(&self, client: u64, database: Option<u32>) -> Option<OwnWrites> {
-        let is_meant = |post: &Post| {
-            database.is_none_or(|database| post.key.database == database) && post.is_notified(client)
-        };
-        OwnWrites::of(self.guards.find(is_meant))
+        let is_meant = |post: &Post| database.is_none_or(|database| post.key.database == database);
+        let mut ended = Vec::new();
+        for post in self.guards.find(is_meant) {
+            let state = post.state.lock();
+            let notified = state.held.values().filter(|held| held.is_notified(client));
+            ended.extend(notified.map(|held| Arc::clone(&held.own)));
+        }
+        OwnWrites::of(ended)
     }
 
     /// The connection to this front-end to which a lock is bound, if it is.
     pub fn bond_of(&self, key: &Key) -> Option<BondShown> {
         let post = self.guards.table.lock().posts.get(key).map(Arc::clone)?;
         let state = post.state.lock();
-        let lifeline = state.guard.as_ref()?.lifeline()?;
+        // Permits are not shown.
+        let mut held = state.held.values().filter(|_| !post.is_shared);
+        let lifeline = held.find_map(|held| held.guard.as_ref()?.lifeline())?;
         Some(BondShown { client: lifeline.client, locks: lifeline.count() })
     }
 
@@ -397,16 +457,70 @@ impl Remote {
     }
 }
 
-impl Post {
-    fn is_notified(&self, client: u64) -> bool {
-        self.state.lock().guard.as_ref().is_some_and(|guard| guard.notified() == Some(client))
+impl Shown<'_> {
+    fn of(row: &Row) -> Shown<'_> {
+        Shown { row, permits: row.live.as_ref().and_then(Permits::of) }
     }
 
-    /// Whether a row is the lock, or is written by a request as the lock.
-    fn is_in(&self, row: &Row) -> bool {
+    /// When what a client holds expires, if the row is that, or is written by a request as that: the inner
+    /// `None` for never. A permit may have ended.
+    fn end_of(&self, token: &Bytes, held: &Held) -> Option<Option<u64>> {
+        if held.is_permit() {
+            return self.permits.as_ref()?.end_of(token).map(Some);
+        }
+        let row = self.row;
         let number = Some(row.fence).filter(|fence| *fence != 0).or_else(|| row.known_fence());
-        row.live.as_ref().is_some_and(|live| live.value == self.token)
-            && number.is_none_or(|number| number.cast_unsigned() == self.number)
+        let is_it = row.live.as_ref().is_some_and(|live| live.value == token)
+            && number.is_none_or(|number| number.cast_unsigned() == held.number);
+        is_it.then(|| row.expires_at_ms())
+    }
+
+    /// The same of a permit that has not ended.
+    fn current_end_of(&self, token: &Bytes, held: &Held, now_ms: u64) -> Option<Option<u64>> {
+        self.end_of(token, held).filter(|end_ms| !held.is_permit() || *end_ms > Some(now_ms))
+    }
+}
+
+impl Post {
+    /// Takes over the guard of another post, if that is of the same lock.
+    fn inherit(&self, before: &Post) {
+        let (mut state, mut former) = (self.state.lock(), before.state.lock());
+        for (token, held) in &mut state.held {
+            let same = former.held.get_mut(token).filter(|before| before.number == held.number);
+            let Some((before, guard)) =
+                same.and_then(|before| before.guard.take().map(|guard| (before, guard)))
+            else {
+                continue;
+            };
+            if held.guard.as_ref().is_some_and(|own| own.lifeline().is_none()) && guard.lifeline().is_some() {
+                (held.holder, held.is_fresh) = (Arc::clone(&before.holder), false);
+            }
+            if let Some(own) = &mut held.guard {
+                own.inherit(guard);
+            }
+        }
+        before.changed.notify_one();
+    }
+
+    /// Looks after the permits of another post, too.
+    fn add(&self, other: &Post) {
+        let (mut state, mut added) = (self.state.lock(), other.state.lock());
+        state.additions += 1;
+        for (token, mut held) in added.held.drain() {
+            if let Some(mut before) = state.held.remove(&token) {
+                match held.is_anew {
+                    true => state.former.push(before),
+                    false => {
+                        if let (Some(own), Some(guard)) = (&mut held.guard, before.guard.take()) {
+                            own.inherit(guard);
+                        }
+                    }
+                }
+            }
+            held.addition = state.additions;
+            state.held.insert(token, held);
+        }
+        self.changed.notify_one();
     }
 
     /// Looks after the lock, until nothing is left to do.
@@ -415,16 +529,24 @@ impl Post {
         let wants = WaitsFor { kind: ABSENT_KIND, takes: false, joins: None };
         let listening = remote.listen(keys, wants, None);
         while !remote.guards.is_over() {
+            let (former, additions) = {
+                let mut state = self.state.lock();
+                (take(&mut state.former), state.additions)
+            };
+            for held in former {
+                self.lose(&remote, &*ears, held, None).await;
+            }
             listening.asks();
             let seen = self.see(&remote).await;
             listening.has_looked(true, &[]);
             let next = match seen {
-                Seen::Held(row) => self.tend(&remote, &*ears, row).await,
-                Seen::Lost(row) => self.lose(&remote, &*ears, Some(&row)).await,
-                Seen::Unreachable => self.miss(&remote, &*ears).await,
+                Some(row) => self.tend(&remote, &*ears, row, additions).await,
+                None => self.miss(&remote, &*ears).await,
             };
+            if remote.guards.forget(&self) {
+                return;
+            }
             match next {
-                Next::Over => break,
                 Next::In(pause) => sleep(pause).await,
                 Next::At(moment_ms) => {
                     let left_ms = moment_ms.map(|ms| ms.saturating_sub(remote.clock.now_ms()).max(1));
@@ -434,9 +556,9 @@ impl Post {
                 }
             }
         }
+        let held = take(&mut self.state.lock().held);
+        held.into_values().filter_map(|held| held.guard).for_each(|mut guard| guard.unbind());
         remote.guards.forget(&self);
-        let guard = self.state.lock().guard.take();
-        guard.into_iter().for_each(|mut guard| guard.unbind());
     }
 
     /// Waits until there may be something to do, or until this moment.
@@ -444,17 +566,25 @@ impl Post {
         let later = async {
             match until {
                 Some(until) => sleep_until(until.into()).await,
-                None => std::future::pending().await,
+                None => pending().await,
             }
         };
-        let lifeline = self.state.lock().guard.as_ref().and_then(|guard| guard.lifeline().map(Arc::clone));
-        let is_cut = || self.state.lock().guard.as_ref().is_some_and(|guard| guard.cut().is_some());
-        let cut = async {
-            match &lifeline {
-                Some(lifeline) => lifeline.cut_next(is_cut).await,
-                None => std::future::pending().await,
-            }
+        let mut lifelines: Vec<Arc<Lifeline>> = {
+            let state = self.state.lock();
+            let guards = state.held.values().filter_map(|held| held.guard.as_ref());
+            guards.filter_map(|guard| guard.lifeline().map(Arc::clone)).collect()
         };
+        lifelines.sort_unstable_by_key(|lifeline| lifeline.client);
+        lifelines.dedup_by_key(|lifeline| lifeline.client);
+        let mut cuts: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> =
+            lifelines.iter().map(|lifeline| Box::pin(lifeline.cut_next(|| false)) as _).collect();
+        let mut is_first = true;
+        // All have begun to wait when it is asked whether one was cut before.
+        let cut = poll_fn(|context| {
+            let was_cut = cuts.iter_mut().any(|cut| cut.as_mut().poll(context).is_ready());
+            let is_cut = was_cut || take(&mut is_first) && self.is_cut();
+            if is_cut { Poll::Ready(()) } else { Poll::Pending }
+        });
         tokio::select! {
             () = listening.heard(None) => {}
             () = self.changed.notified() => {}
@@ -463,66 +593,135 @@ impl Post {
         }
     }
 
-    /// Looks what the lock is in the store. What this front-end has seen of it last is enough, if that is the
-    /// lock: a write finds out whether it is so still.
-    async fn see(&self, remote: &Remote) -> Seen {
+    fn is_cut(&self) -> bool {
+        let state = self.state.lock();
+        state.held.values().any(|held| held.guard.as_ref().is_some_and(|guard| guard.cut().is_some()))
+    }
+
+    /// Looks what the key is in the store; `None` if that cannot be asked now. What this front-end has seen
+    /// of it last is enough, if all that is held is there: a write finds out whether it is so still.
+    async fn see(&self, remote: &Remote) -> Option<Arc<Row>> {
         loop {
             let guess = match remote.look(std::slice::from_ref(&self.key), None, None) {
-                Looked::Away => return Seen::Unreachable,
+                Looked::Away => return None,
                 Looked::After(ticket) => {
                     let _ = ticket.await;
                     continue;
                 }
                 Looked::Rows(rows) => rows.into_iter().next().unwrap_or_default(),
             };
-            let is_current = |row: &Row| {
-                row.version > 0 && row.expires_at_ms().is_none_or(|at_ms| at_ms > remote.clock.now_ms())
-            };
-            if is_current(&guess) && self.is_in(&guess) && !self.state.lock().is_in_doubt {
+            let now_ms = remote.clock.now_ms();
+            let is_current = guess.version > 0 && guess.expires_at_ms().is_none_or(|at_ms| at_ms > now_ms);
+            if is_current && self.is_in(&guess, now_ms) {
                 // If news of a change are lost, a later look finds that the row has another version.
                 remote.state.lock().saw_row(&remote.clock, &self.key, &guess, false);
-                return Seen::Held(guess);
+                return Some(guess);
             }
             match self.exchange(remote, Row::unread(), None).await {
                 Verdict::Overtaken(found) => match found.rows.get(&self.key) {
-                    Some(row) if self.is_in(row) => return Seen::Held(Arc::clone(row)),
-                    Some(row) => return Seen::Lost(Arc::clone(row)),
+                    Some(row) => return Some(Arc::clone(row)),
                     None => sleep(PAUSE_MIN).await,
                 },
                 Verdict::Done | Verdict::Again => sleep(PAUSE_MIN).await,
-                Verdict::Failed(_) | Verdict::Unknown => return Seen::Unreachable,
+                Verdict::Failed(_) | Verdict::Unknown => return None,
             }
         }
     }
 
-    /// Does what is due for a lock that is there.
-    async fn tend(&self, remote: &Remote, ears: &impl Ears, row: Arc<Row>) -> Next {
+    /// Whether a row has all that is held, and that without a doubt.
+    fn is_in(&self, row: &Row, now_ms: u64) -> bool {
+        let shown = Shown::of(row);
+        let state = self.state.lock();
+        let mut all = state.held.iter();
+        all.all(|(token, held)| !held.is_in_doubt && shown.current_end_of(token, held, now_ms).is_some())
+    }
+
+    /// Does what is due for what is held, and finds out what is lost. The row was looked for after so many
+    /// additions.
+    async fn tend(&self, remote: &Remote, ears: &impl Ears, row: Arc<Row>, additions: u64) -> Next {
         let now_ms = remote.clock.now_ms();
-        let Some(due) = self.state.lock().due(&row, now_ms) else { return Next::Over };
-        let (cut, after_ms) = match due {
-            Due::Nothing(next) => return next,
-            Due::Expiry(cut, after_ms) => (cut, after_ms),
+        let mut shown = Shown::of(&row);
+        let (mut kept, mut next) = (Vec::<(Bytes, Kept)>::new(), Next::At(None));
+        let is_overwritten = row.live.is_some() && (!self.is_shared || shown.permits.is_none());
+        let lost: Vec<Held> = {
+            let mut state = self.state.lock();
+            let is_lost = |token: &Bytes, held: &mut Held| {
+                let is_lost =
+                    held.addition <= additions && shown.current_end_of(token, held, now_ms).is_none();
+                // Its end may be seen first when it has passed.
+                held.expires_at_ms =
+                    shown.end_of(token, held).filter(|_| is_lost).unwrap_or(held.expires_at_ms);
+                is_lost
+            };
+            let lost =
+                state.held.extract_if(|token, held| is_lost(token, held)).map(|(_, held)| held).collect();
+            state.held.retain(|token, held| {
+                let Some(end_ms) = shown.current_end_of(token, held, now_ms) else { return true };
+                let due = held.due(&row, end_ms, now_ms);
+                match due {
+                    None => held.guard.iter_mut().for_each(Guard::unbind),
+                    Some(Due::Nothing(later)) => {
+                        next = std::mem::replace(&mut next, Next::At(None)).or_sooner(later);
+                        return true;
+                    }
+                    Some(Due::Expiry(due)) => {
+                        kept.push((token.clone(), due));
+                        return true;
+                    }
+                }
+                false
+            });
+            lost
         };
-        let is_end = after_ms <= now_ms;
-        let live = row.live.as_ref().filter(|_| !is_end);
-        let live = live.map(|live| Live { expires_at_ms: Some(after_ms), ..live.clone() });
-        let written = Arc::new(Row { live, ..Row::default() });
-        match self.exchange(remote, row, Some(written)).await {
-            Verdict::Done => {
-                let mut state = self.state.lock();
-                state.expires_at_ms = Some(after_ms);
-                state.guard.iter_mut().for_each(|guard| guard.tended(cut, Some(after_ms), now_ms));
+        for held in lost {
+            self.lose(remote, ears, held, Some(is_overwritten)).await;
+        }
+        if !kept.is_empty() {
+            let live = match shown.permits.take() {
+                Some(mut permits) => {
+                    for (token, Kept { after_ms, .. }) in &kept {
+                        match *after_ms <= now_ms {
+                            true => permits.remove(token),
+                            false => permits.set_end(token, *after_ms),
+                        }
+                    }
+                    permits.into_live(now_ms)
+                }
+                None => {
+                    let after_ms = kept.first().map_or(0, |(_, kept)| kept.after_ms);
+                    let live = row.live.as_ref().filter(|_| after_ms > now_ms);
+                    live.map(|live| Live { expires_at_ms: Some(after_ms), ..live.clone() })
+                }
+            };
+            let (is_end, mut ended) = (live.is_none(), Vec::new());
+            let written = Arc::new(Row { live, ..Row::default() });
+            match self.exchange(remote, Arc::clone(&row), Some(written)).await {
+                Verdict::Done => {
+                    let mut state = self.state.lock();
+                    for (token, Kept { own, cut, after_ms }) in kept {
+                        let held = state.held.get_mut(&token);
+                        let Some(held) = held.filter(|held| Arc::ptr_eq(&held.own, &own)) else { continue };
+                        held.expires_at_ms = Some(after_ms);
+                        held.guard.iter_mut().for_each(|guard| guard.tended(cut, Some(after_ms), now_ms));
+                        if after_ms <= now_ms {
+                            ended.extend(state.held.remove(&token));
+                        }
+                    }
+                    next = Next::At(Some(0));
+                }
+                Verdict::Overtaken(_) | Verdict::Again => return Next::In(PAUSE_MIN),
+                Verdict::Failed(_) | Verdict::Unknown => return self.miss(remote, ears).await,
             }
-            Verdict::Overtaken(_) | Verdict::Again => return Next::In(PAUSE_MIN),
-            Verdict::Failed(_) | Verdict::Unknown => return self.miss(remote, ears).await,
+            if is_end {
+                let news = News::Expired(self.key.clone());
+                remote.tell(&news);
+                ears.hear(news);
+            }
+            for held in ended {
+                self.lose(remote, ears, held, None).await;
+            }
         }
-        if !is_end {
-            return Next::At(Some(0));
-        }
-        let news = News::Expired(self.key.clone());
-        remote.tell(&news);
-        ears.hear(news);
-        self.lose(remote, ears, None).await
+        next
     }
 
     /// Sends a row to the store, or asks for it.
@@ -560,48 +759,69 @@ impl Post {
 
     /// The store cannot be asked: the own clock decides.
     async fn miss(&self, remote: &Remote, ears: &impl Ears) -> Next {
-        let expires_at_ms = self.state.lock().expires_at_ms;
-        match expires_at_ms.is_some_and(|at_ms| at_ms <= remote.clock.now_ms()) {
-            true => self.lose(remote, ears, None).await,
-            false => Next::In(PAUSE),
+        let now_ms = remote.clock.now_ms();
+        let is_over = |held: &Held| held.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+        let lost: Vec<Held> = {
+            let mut state = self.state.lock();
+            state.held.extract_if(|_, held| is_over(held)).map(|(_, held)| held).collect()
+        };
+        for held in lost {
+            self.lose(remote, ears, held, None).await;
         }
+        Next::In(PAUSE)
     }
 
-    /// The lock is lost. Notifies its holder, unless it has done it itself. `row` is what the store has of
-    /// the key, if that is known.
-    async fn lose(&self, remote: &Remote, ears: &impl Ears, row: Option<&Row>) -> Next {
-        while self.state.lock().own_writes > 0 {
-            self.changed.notified().await;
+    /// Something is lost. Notifies its holder, unless it has done it itself. `is_overwritten` says whether
+    /// the store has something else in its place, if that is known.
+    async fn lose(&self, remote: &Remote, ears: &impl Ears, held: Held, is_overwritten: Option<bool>) {
+        let own = Arc::clone(&held.own);
+        while own.writes.load(Ordering::Acquire) > 0 {
+            own.changed.notified().await;
         }
         let now_ms = remote.clock.now_ms() + CLOCKS_APART_MS;
-        let mut state = self.state.lock();
         // What others have done to the key meanwhile is not known.
-        let seen = match row.is_some_and(|row| row.live.is_some()) {
-            _ if state.is_flushed => LossReason::Flushed,
-            _ if state.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms) => LossReason::Expired,
-            true => LossReason::Overwritten,
-            false => LossReason::Deleted,
+        let seen = match is_overwritten {
+            _ if held.is_flushed => LossReason::Flushed,
+            _ if held.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms) => LossReason::Expired,
+            Some(true) => LossReason::Overwritten,
+            Some(false) | None => LossReason::Deleted,
         };
-        let (is_in_doubt, is_let_go) = (state.is_in_doubt, state.is_let_go);
-        let guard = state.guard.take();
-        drop(state);
-        let lost = guard.and_then(|guard| {
+        let is_let_go = own.is_let_go.load(Ordering::Relaxed);
+        let lost = held.guard.and_then(|guard| {
             let why = guard.reason(seen, now_ms);
             guard.lost(why)
         });
-        let is_news = |lost: &LostLock| !(is_in_doubt || is_let_go && lost.is_known(Some(lost.client)));
-        lost.filter(|lost| is_news(lost)).into_iter().for_each(|lost| ears.hear_lost(&lost));
-        Next::Over
+        let is_known = |lost: &LostLock| held.is_in_doubt || is_let_go && lost.is_known(Some(lost.client));
+        lost.filter(|lost| !is_known(lost)).into_iter().for_each(|lost| ears.hear_lost(&lost));
     }
 }
 
-impl State {
-    /// What is due for the lock, which is there as this row; `None` if its guard has nothing to do any more.
-    fn due(&mut self, row: &Row, now_ms: u64) -> Option<Due> {
+impl Next {
+    /// The sooner one.
+    fn or_sooner(self, other: Next) -> Next {
+        match (self, other) {
+            (Next::In(one), Next::In(other)) => Next::In(one.min(other)),
+            (Next::In(pause), Next::At(_)) | (Next::At(_), Next::In(pause)) => Next::In(pause),
+            (Next::At(one), Next::At(other)) => Next::At([one, other].into_iter().flatten().min()),
+        }
+    }
+}
+
+impl Held {
+    fn is_permit(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guard::is_of_permit)
+    }
+
+    fn is_notified(&self, client: u64) -> bool {
+        self.guard.as_ref().is_some_and(|guard| guard.notified() == Some(client))
+    }
+
+    /// What is due for it, which is there with this expiry; `None` if its guard has nothing to do any more.
+    fn due(&mut self, row: &Row, expires_at_ms: Option<u64>, now_ms: u64) -> Option<Due> {
+        let is_permit = self.is_permit();
         let guard = self.guard.as_mut()?;
-        let expires_at_ms = row.expires_at_ms();
         (self.expires_at_ms, self.is_in_doubt) = (expires_at_ms, false);
-        if row.tenure.as_ref().is_some_and(|tenure| tenure.holder != *self.holder) {
+        if !is_permit && row.tenure.as_ref().is_some_and(|tenure| tenure.holder != *self.holder) {
             guard.unbind();
         }
         match take(&mut self.is_fresh) {
@@ -612,7 +832,7 @@ impl State {
         if let Some(after_ms) = guard.due(cut, expires_at_ms, now_ms).or_else(|| guard.excess(expires_at_ms))
         {
             self.overdue = 0;
-            return Some(Due::Expiry(cut, after_ms));
+            return Some(Due::Expiry(Kept { own: Arc::clone(&self.own), cut, after_ms }));
         }
         guard.tended(cut, None, now_ms);
         if guard.is_idle() {

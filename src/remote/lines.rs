@@ -564,6 +564,13 @@ impl Lines {
         clients.filter_map(|client| Some((client.known.as_ref()?, client.since)))
     }
 
+    /// Calls the clients that wait for a key and take nothing: what was seen of it last may be outdated.
+    pub(super) fn call_readers(&mut self, key: &Key) {
+        if let Some(awaited) = self.keys.get_mut(key) {
+            awaited.call_others(true, &mut self.clients);
+        }
+    }
+
     /// What a client does now that waits.
     pub(super) fn next_step(&mut self, ticket: Ticket, open: OpenBatches, now: Instant) -> Step {
         let Lines { clients, keys, .. } = self;

@@ -19,7 +19,8 @@
 //! - [`lines`] are those in which clients wait for keys.
 //! - [`turns`] are keys that front-ends leave to each other.
 //! - [`news`] is what front-ends send each other, and [`seal`] proves that they have.
-//! - [`guards`] are locks that live as long as a connection, or whose holders hear of their loss.
+//! - [`guards`] are locks that live as long as a connection, or whose holders hear of their loss, and
+//!   [`permits`] those that several clients hold.
 //! - [`hosts`] finds the host that can be used.
 //! - [`passwords`] finds the store's password.
 //! - [`all_keys`] is for requests about all keys.
@@ -45,6 +46,7 @@ mod hosts;
 mod lines;
 pub(crate) mod news;
 mod passwords;
+mod permits;
 #[cfg(feature = "postgres")]
 mod postgres;
 pub(crate) mod row;
@@ -398,6 +400,7 @@ impl Remote {
     /// Forgets the guess of a key that has changed elsewhere, and calls the clients that wait for it.
     fn changed_elsewhere(&self, key: &Key) {
         let mut state = self.state.lock();
+        state.in_flight.note_changed(key);
         state.hints.forget(key);
         let open = state.open_batches();
         state.lines.changed(key, open);
@@ -406,6 +409,7 @@ impl Remote {
     /// The same, where it is known what it has become.
     fn became_elsewhere(&self, key: &Key, became: Became) {
         let mut state = self.state.lock();
+        state.in_flight.note_changed(key);
         state.hints.forget(key);
         state.saw(&self.clock, key, became, None, true);
     }

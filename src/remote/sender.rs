@@ -372,6 +372,11 @@ impl Remote {
                 state.hints.forget(&part.key);
             }
         }
+        // News that came while the batch travelled may be of a later change than what the store has said.
+        for key in state.in_flight.take_outdated() {
+            state.hints.forget(&key);
+            state.lines.call_readers(&key);
+        }
         state.in_flight.end();
         drop(state);
         let groups = taken.waiting.into_iter().zip(found).zip(answer.done).enumerate();

@@ -17,6 +17,7 @@
 
 use crate::keyspace::{BondTerms, Change, GuardWish, PERMIT_END_MS_MAX, PermitForm, PermitWish, Transaction};
 use crate::resp::Reply;
+use crate::types::sorted_sets::permits::{AWAITED, WRITER, is_last_end, is_mark, moment};
 use crate::types::sorted_sets::{SortedSet, SortedSetView};
 use crate::values::{SORTED_SET_KIND, Type, Value};
 use crate::waiting::Ticket;
@@ -26,28 +27,15 @@ use crate::commands::args;
 use crate::commands::error::Error;
 use crate::commands::facts::{Result, Taken};
 
-/// The member of a sorted set that says that its holder is a writer.
-const WRITER: &[u8] = b"__write__";
-
-/// The member that says, in a store, that a client waits for the whole lock. Until its end, no front-end
-/// grants a permit.
-const AWAITED: &[u8] = b"__wait__";
-
-/// For how long that holds, in milliseconds. As long as the client waits, it is put off in time.
+/// For how long a client's mark that it waits holds, in milliseconds. It is put off in time.
 const AWAITED_MS: u64 = 1000;
 
 /// A request removes so many permits at most whose ends have passed.
 const CLEARED_MAX: usize = 256;
 
-/// How far the expiry of the key may be from the last end, in milliseconds: what is left of a key is a span
-/// where it moves to another server (MIGRATE, RESTORE).
-const APART_MS_MAX: u64 = 100;
-
 const NOT_PERMITS: Error = Error::fixed(
     "ERR The sorted set at this key holds no permits: its largest score is not the moment at which it expires",
 );
-
-const NOT_GUARDED: Error = Error::fixed("ERR In a store, BOUND and NOTIFY are for locks of one holder");
 
 /// What a guard has to know of permits.
 static FORM: PermitForm = PermitForm {
@@ -166,21 +154,20 @@ impl<'a> Permits<'a> {
 /// How many members a sorted set may have that are no permits, and one more.
 const MARKS: usize = 3;
 
-fn is_mark(token: &[u8]) -> bool {
-    token == WRITER || token == AWAITED
-}
-
 /// The sorted set in a value that expires then, if it has permits.
 fn form_of(value: Value<'_>, expires_at_ms: Option<u64>) -> Option<SortedSetView<'_>> {
     let set = (value.facts.kind == SORTED_SET_KIND).then(|| SortedSet::view(value.content))?;
-    (latest_ms(set)?.abs_diff(expires_at_ms?) <= APART_MS_MAX).then_some(set)
+    is_last_end(last_score(set)?, expires_at_ms?).then_some(set)
+}
+
+fn last_score(set: SortedSetView<'_>) -> Option<f64> {
+    let last = set.len().checked_sub(1)?;
+    set.range(last..last + 1).next().map(|(_, score)| score)
 }
 
 /// The largest score, if it is a moment.
 fn latest_ms(set: SortedSetView<'_>) -> Option<u64> {
-    let last = set.len().checked_sub(1)?;
-    let (_, score) = set.range(last..last + 1).next()?;
-    (score.fract() == 0.0 && (0.0..=PERMIT_END_MS_MAX as f64).contains(&score)).then_some(score as u64)
+    last_score(set).and_then(moment)
 }
 
 /// When a permit ends that is taken or extended now. The expiry of the key is to be the same moment, in a
@@ -208,24 +195,24 @@ struct Wants {
 }
 
 impl Wants {
-    fn of(
-        tx: &Transaction<'_>,
-        (bound, is_notified): (Option<Bound>, bool),
-        lifetime: &[u8],
-    ) -> Result<Wants> {
-        let bond = bound.map(|bound| bound.terms(lifetime)).transpose()?;
-        if tx.is_in_store() && (is_notified || bond.is_some()) {
-            return Err(NOT_GUARDED);
-        }
-        Ok(Wants { is_notified, bond })
+    fn of((bound, is_notified): (Option<Bound>, bool), lifetime: &[u8]) -> Result<Wants> {
+        Ok(Wants { is_notified, bond: bound.map(|bound| bound.terms(lifetime)).transpose()? })
     }
 
     /// Draws the number of permits that a token has got, and notes what its client wants besides of each.
-    fn number(&self, tx: &Transaction<'_>, keys: &[&[u8]], token: &[u8]) -> u64 {
+    /// `is_anew` says of the place of a key whether the token had no permit there.
+    fn number(
+        &self,
+        tx: &Transaction<'_>,
+        keys: &[&[u8]],
+        token: &[u8],
+        is_anew: impl Fn(usize) -> bool,
+    ) -> u64 {
         let Wants { is_notified, bond } = *self;
         let number = tx.number_permits(keys).unwrap_or(0);
-        for key in keys.iter().filter(|_| is_notified || bond.is_some()) {
-            let permit = Some(PermitWish { token: token.into(), number, form: &FORM });
+        for (place, key) in keys.iter().enumerate().filter(|_| is_notified || bond.is_some()) {
+            let is_anew = is_anew(place);
+            let permit = Some(PermitWish { token: token.into(), number, is_anew, form: &FORM });
             tx.wish(GuardWish { key: (*key).into(), permit, is_notified, bond });
         }
         number
@@ -298,7 +285,7 @@ pub(super) fn acquire<'r>(
         return Err(Error::fixed("ERR The tokens __write__ and __wait__ are marks of writers"));
     }
     let Acquiring { bound, is_notified, .. } = *acquiring;
-    let wants = Wants::of(tx, (bound, is_notified), acquiring.lifetime)?;
+    let wants = Wants::of((bound, is_notified), acquiring.lifetime)?;
     let end_ms = end_ms(tx, acquiring.lifetime, "lock|acquire")?;
     let standings = keys.iter().map(|key| Standing::of(tx, key, acquiring, limit));
     let standings: Vec<Standing> = standings.collect::<Result<_>>()?;
@@ -340,7 +327,8 @@ pub(super) fn acquire<'r>(
             Standing::Full => {}
         }
     }
-    Ok(Taken::Something(reply.integer(wants.number(tx, keys, token).cast_signed())))
+    let number = wants.number(tx, keys, token, |place| !is_own(&standings[place]));
+    Ok(Taken::Something(reply.integer(number.cast_signed())))
 }
 
 /// When a lock of which a client can take no permit may be open for it, if no client changes it.
@@ -393,7 +381,7 @@ pub(super) fn extend(
         return Ok(None);
     }
     let end_ms = end_ms(tx, lifetime, "lock|extend")?;
-    let wants = Wants::of(tx, (bound, false), lifetime)?;
+    let wants = Wants::of((bound, false), lifetime)?;
     for key in keys {
         let has_writer = Permits::at(tx, key).is_some_and(Permits::has_writer);
         write(tx, key, "zadd", |set| {
@@ -403,7 +391,7 @@ pub(super) fn extend(
             }
         })?;
     }
-    Ok(Some(wants.number(tx, keys, token)))
+    Ok(Some(wants.number(tx, keys, token, |_| false)))
 }
 
 /// Gives back a permit that a token has.

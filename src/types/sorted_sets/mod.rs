@@ -7,6 +7,7 @@
 //! only these.
 
 pub(crate) mod gathering;
+pub(crate) mod permits;
 pub(crate) mod ranges;
 pub(crate) mod score;
 

@@ -65,8 +65,6 @@ struct Asker<'s> {
     id: i64,
     began: Instant,
     random: Rng,
-    /// Whether some of its permits and locks end with its connection.
-    binds: bool,
     granted: Vec<Grant>,
 }
 
@@ -83,7 +81,7 @@ impl Asker<'_> {
         let wait = *self.random.choice(&["", "WAIT 5", "WAIT 20000", "WAIT 20000"]).expect("one");
         // Some are left to their end.
         let lifetime_ms = if self.random.u8(..8) == 0 { 20 } else { 60_000 };
-        let is_bound = self.binds && lifetime_ms > 20 && self.random.u8(..4) == 0;
+        let is_bound = lifetime_ms > 20 && self.random.u8(..4) == 0;
         let bound = if is_bound { "BOUND GRACE 0" } else { "" };
         let line = format!("LOCK ACQUIRE permits t{token} PX {lifetime_ms} {wait} {mode} {bound}");
         let asked_ns = self.now_ns();
@@ -121,13 +119,13 @@ impl Asker<'_> {
     }
 }
 
-fn record(servers: &[Server], attempts: usize, binds: bool) -> Vec<Grant> {
+fn record(servers: &[Server], attempts: usize) -> Vec<Grant> {
     let began = Instant::now();
     let asker = |server, seed| {
         let (mut client, observer) = (Server::client(server), Server::client(server));
         let id = client.line("CLIENT ID").integer();
         let (random, granted) = (Rng::with_seed(seed), Vec::new());
-        Asker { server, client, observer, id, began, random, binds, granted }
+        Asker { server, client, observer, id, began, random, granted }
     };
     share_out(servers, attempts, asker, Asker::ask, |asker| asker.granted)
 }
@@ -135,7 +133,7 @@ fn record(servers: &[Server], attempts: usize, binds: bool) -> Vec<Grant> {
 /// Checks the permits of one lock at these servers.
 #[track_caller]
 pub(crate) fn check_permits_over(servers: &[Server], attempts: usize, keeps_line: bool) {
-    let grants = record(servers, attempts, keeps_line);
+    let grants = record(servers, attempts);
     if let Err(broken) = check(&grants, keeps_line) {
         panic!("{broken}");
     }

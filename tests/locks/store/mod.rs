@@ -39,6 +39,7 @@ mod numbers;
 mod on_etcd;
 mod on_postgres;
 mod outages;
+mod permits;
 mod pipelines;
 mod proxy;
 mod rust_clients;

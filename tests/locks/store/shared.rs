@@ -234,10 +234,6 @@ fn a_group_of_readers_has_all_or_none(one: &Server, other: &Server) {
         "ERR The token has a permit of this lock: release it before you take the lock for one holder",
     );
     a.line("EXISTS o").is(0);
-    for options in ["BOUND", "NOTIFY"] {
-        let error = "ERR In a store, BOUND and NOTIFY are for locks of one holder";
-        b.line(&format!("LOCK ACQUIRE o t PX 60000 SHARED {options} ALSO 1 k")).is_error(error);
-    }
     // One that comes again keeps what it has, and shortens nothing.
     b.line("LOCK RELEASE l r").is(1);
     let third = b.line("LOCK ACQUIRE k r PX 1000 AGAIN SHARED ALSO 2 l m").integer();

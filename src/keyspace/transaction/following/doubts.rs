@@ -146,8 +146,14 @@ impl Transaction<'_> {
                 self.limit_end(key, permit);
             }
             None => {
-                let is_overwritten = permit.is_none() && self.unseen(key).is_some();
-                let lost = self.remove_guard(key, permit);
+                let entry = self.unseen(key);
+                let is_overwritten = permit.is_none() && entry.is_some();
+                // Its end may be seen first when it has passed.
+                let end_ms = entry.and_then(|entry| self.end_in(entry, guard)).flatten();
+                let mut lost = self.remove_guard(key, permit);
+                if let Some((guard, end_ms)) = lost.as_mut().zip(end_ms.filter(|_| !is_anew)) {
+                    guard.end_ms = end_ms;
+                }
                 lost.into_iter().for_each(|guard| self.lose(guard, is_overwritten, why));
             }
         }

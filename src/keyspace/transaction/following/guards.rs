@@ -100,6 +100,8 @@ pub struct PermitWish {
     pub token: Box<[u8]>,
     /// The number in the reply.
     pub number: u64,
+    /// Whether the token had none.
+    pub is_anew: bool,
     /// How it lies at its key.
     pub form: &'static PermitForm,
 }
@@ -135,12 +137,19 @@ impl Guard {
 
     /// Takes over what it lacks from a guard that the same lock has had.
     pub(crate) fn inherit(&mut self, mut before: Guard) {
-        self.notified = self.notified.or(before.notified);
+        if self.notified.is_none() && before.notified.is_some() {
+            (self.notified, self.number) = (before.notified, before.number);
+        }
         self.end_ms_max = [self.end_ms_max, before.end_ms_max].into_iter().flatten().min();
         match self.bond {
             Some(_) => before.unbind(),
             None => self.bond = before.bond.take(),
         }
+    }
+
+    /// Whether it is that of a permit.
+    pub(crate) fn is_of_permit(&self) -> bool {
+        self.name.permit.is_some()
     }
 
     /// The client that is notified of the loss, if one is.
@@ -382,7 +391,7 @@ impl Transaction<'_> {
         let Some(entry) = self.unseen(key) else { return };
         let (number, expires_at_ms) = match permit {
             None => (entry.fence(), entry.expires_at_ms()),
-            Some(PermitWish { token, number, form }) => match self.permit_end(entry, form, token) {
+            Some(PermitWish { token, number, form, .. }) => match self.permit_end(entry, form, token) {
                 Some(end_ms) => (Some(*number), Some(end_ms)),
                 None => return,
             },
@@ -443,6 +452,11 @@ impl Transaction<'_> {
     /// Whether a key has a guard, or one of the permits there.
     pub(in crate::keyspace) fn has_guard(&self, key: &[u8]) -> bool {
         self.guards(key).is_some_and(|(hash, guards)| guards.has(hash, self.database(), key))
+    }
+
+    /// When a permit ends, in milliseconds since 1970, if it is at its key.
+    pub fn permit_end_of(&self, key: &[u8], permit: &PermitWish) -> Option<u64> {
+        self.permit_end(self.unseen(key)?, permit.form, &permit.token)
     }
 
     fn permit_end(&self, entry: &Entry, form: &PermitForm, token: &[u8]) -> Option<u64> {
