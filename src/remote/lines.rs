@@ -41,11 +41,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::news::Became;
-use super::row::{Key, KeyMap, Row, Tenure};
+use super::row::{Key, KeyMap, Live, Row, Tenure};
 use super::turns::Turns;
 use crate::clients;
 use crate::keyspace::Token;
-use crate::values::{ABSENT_KIND, SORTED_SET_KIND};
+use crate::values::{ABSENT_KIND, SORTED_SET_KIND, STRING_KIND};
 use crate::waiting::{Line, Ticket, Waits, Want};
 
 /// How soon the first of a line looks again for a lock that should have expired.
@@ -528,7 +528,8 @@ impl Lines {
     /// Notes who has a lock, by the row that was just seen.
     pub(super) fn saw_holder(&mut self, key: &Key, row: &Row) {
         let Some(awaited) = self.keys.get_mut(key) else { return };
-        let live = row.live.as_ref().filter(|live| live.is_lock && live.value.len() <= TOKEN_BYTES_MAX);
+        let is_token = |live: &&Live| live.kind == STRING_KIND && live.value.len() <= TOKEN_BYTES_MAX;
+        let live = row.live.as_ref().filter(|live| live.is_lock).filter(is_token);
         awaited.holder = live.map(|live| {
             let before = awaited.holder.take().and_then(|holder| holder.tenure);
             let tenure = row.tenure.as_ref().map(Arc::clone).or(before);

@@ -12,7 +12,7 @@ use crate::remote::row::{Key, Row};
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
 use crate::types;
-use crate::values::SORTED_SET_KIND;
+use crate::values::{SORTED_SET_KIND, STRING_KIND};
 
 use super::correcting::{correct_in, is_lock};
 use super::graph::LOCKS_GRAPH;
@@ -142,6 +142,8 @@ pub(crate) fn permits_in_row(tx: &Transaction<'_>, key: &[u8]) -> Option<Fields>
 fn fields_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<Fields> {
     let live = row.live.as_ref().filter(|live| live.is_lock)?;
     let tenure = row.tenure.as_ref()?;
+    // A collection is no token.
+    let token = (live.kind == STRING_KIND).then(|| Token::of(&live.value));
     let or_null = |value: Option<u64>| value.map_or(tree::null(), |value| tree::integer(value as i64));
     Some(vec![
         ("key", tree::bulk(key)),
@@ -152,7 +154,7 @@ fn fields_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<Fields> {
         ("expires-at", or_null(live.expires_at_ms)),
         ("expires-in-ms", or_null(live.expires_at_ms.map(|at_ms| at_ms.saturating_sub(now_ms)))),
         ("type", tree::bulk(types::ALL.iter().find(|facts| facts.kind == live.kind)?.name)),
-        ("token-digest", tree::bulk(digest::to_text(Token::of(&live.value).digest))),
+        ("token-digest", token.map_or(tree::null(), |token| tree::bulk(digest::to_text(token.digest)))),
         ("fencing", tree::integer(tenure.fence)),
     ])
 }

@@ -56,6 +56,15 @@ fn a_front_end_shows_permits_and_who_waits_there(kind: Kind) {
     let first: Vec<String> = (0..8).map(|number| format!("c{number}")).collect();
     assert_eq!(names(&array(&shown, "waiting-clients"), ""), first);
     drop(waiting);
+    // A writer of Symfony Lock holds it alone.
+    let lua = "local t = redis.call('TIME') local e = t[1] * 1000 + math.floor(t[2] / 1000) + 60000 \
+               redis.call('ZADD', KEYS[1], e, ARGV[1], e, '__write__') \
+               redis.call('PEXPIREAT', KEYS[1], e) return 1";
+    a.cmd(["EVAL", lua, "1", "symfony", "a-writer"]).is(1);
+    let shown = b.line("LOCKS GET symfony").reply();
+    assert_eq!((text(&shown, "state"), text(&shown, "type")), ("held".to_owned(), "zset".to_owned()));
+    // Its row is no token.
+    assert_eq!(field(&shown, "token-digest"), Reply::Null);
     // Any other sorted set is no lock.
     a.line("ZADD set 1 x").is(1);
     a.line("LOCKS GET set").is(Reply::Null);
