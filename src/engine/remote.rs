@@ -268,9 +268,10 @@ impl StoreRequest<'_, '_> {
             let mut reply = Vec::new();
             let (key, now_ms) = (&self.keys[0], self.remote.clock.now_ms());
             let described = rows.first().and_then(|row| {
+                let here = (self.instance, &**self.remote);
                 let permits =
-                    || look_at(self.instance, (key, row), now_ms, |tx| permits_in_row(tx, &key.name));
-                describe_one_in_store((self.instance, self.remote), key, row, || permits()?)
+                    || look_at(self.instance, (key, row), now_ms, |tx| permits_in_row(here, tx, key));
+                describe_one_in_store(here, key, row, || permits()?)
             });
             let answer = Reply::new(&mut reply, session.protocol);
             let _ = match described {

@@ -426,13 +426,15 @@ impl Remote {
         OwnWrites::of(ended)
     }
 
-    /// The connection to this front-end to which a lock is bound, if it is.
-    pub fn bond_of(&self, key: &Key) -> Option<BondShown> {
+    /// The connection to this front-end to which a lock is bound, or the permit of a token, if it is.
+    pub fn bond_of(&self, key: &Key, permit: Option<&[u8]>) -> Option<BondShown> {
         let post = self.guards.table.lock().posts.get(key).map(Arc::clone)?;
         let state = post.state.lock();
-        // Permits are not shown.
-        let mut held = state.held.values().filter(|_| !post.is_shared);
-        let lifeline = held.find_map(|held| held.guard.as_ref()?.lifeline())?;
+        let held = match permit {
+            Some(token) => state.held.get(token).filter(|_| post.is_shared),
+            None => state.held.values().next().filter(|_| !post.is_shared),
+        };
+        let lifeline = held?.guard.as_ref()?.lifeline()?;
         Some(BondShown { client: lifeline.client, locks: lifeline.count() })
     }
 

@@ -119,7 +119,7 @@ pub(crate) fn describe_one_in_store(
 ) -> Option<OwnedFrame> {
     let mut fields = match fields_in_store(&key.name, row, remote.clock.now_ms()) {
         Some(mut fields) => {
-            fields.extend(describe_bond(instance, remote.bond_of(key)));
+            fields.extend(describe_bond(instance, remote.bond_of(key, None)));
             fields
         }
         None if row.live.as_ref().is_some_and(|live| live.kind == SORTED_SET_KIND) => permits()?,
@@ -132,11 +132,17 @@ pub(crate) fn describe_one_in_store(
     Some(tree::map(fields))
 }
 
-/// Of permits in a row of the store. A writer of Symfony Lock is one of them.
-pub(crate) fn permits_in_row(tx: &Transaction<'_>, key: &[u8]) -> Option<Fields> {
-    let permits = Permits::at(tx, key).filter(|permits| permits.count() > 0)?;
+/// Of permits in a row of the store, with the connections to this front-end to which they are bound. A
+/// writer of Symfony Lock is one of them.
+pub(crate) fn permits_in_row(
+    (instance, remote): (&Instance, &Remote),
+    tx: &Transaction<'_>,
+    key: &Key,
+) -> Option<Fields> {
+    let permits = Permits::at(tx, &key.name).filter(|permits| permits.count() > 0)?;
     let state = if permits.has_writer() { "held" } else { "shared" };
-    Some(permit_fields(permits, (key, state), tx.now_ms(), |_| []))
+    let bond = |token: &[u8]| describe_bond(instance, remote.bond_of(key, Some(token)));
+    Some(permit_fields(permits, (&key.name, state), tx.now_ms(), bond))
 }
 
 fn fields_in_store(key: &[u8], row: &Row, now_ms: u64) -> Option<Fields> {
@@ -220,11 +226,11 @@ fn describe_permits(context: &mut Context<'_, '_>, key: &[u8], now_ms: u64) -> O
 }
 
 /// The permits of a lock that end first. `more` says more of that of a token.
-fn permit_fields<const N: usize>(
+fn permit_fields(
     permits: Permits<'_>,
     (key, state): (&[u8], &str),
     now_ms: u64,
-    more: impl Fn(&[u8]) -> [(&'static str, OwnedFrame); N],
+    more: impl Fn(&[u8]) -> [(&'static str, OwnedFrame); 2],
 ) -> Fields {
     const SHOWN_MAX: usize = 100;
     let times = |end_ms: u64| {

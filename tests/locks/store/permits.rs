@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Kind, acquainted, wait_until_heard};
 use support::client::{Client, Reply, request};
+use support::replies::{array, field};
 use support::server::Server;
 use support::store::cluster::{Cluster, eventually};
 
@@ -101,6 +102,13 @@ fn the_others_go_on_when_one_connection_ends(one: &Server, other: &Server) {
     drop(first);
     next.reply().integer();
     assert!(end(&mut observer, "a").is_none() && end(&mut observer, "b").is_some());
+    // The front-end of the holder shows to what each is bound.
+    for (front, is_bound) in [(one, true), (other, false)] {
+        let shown = front.client3().line("LOCKS GET l").reply();
+        let permits = array(&shown, "permits");
+        let bound = permits.iter().filter(|permit| field(permit, "bound-there") != Reply::Null);
+        assert_eq!((permits.len(), bound.count()), (2, usize::from(is_bound)), "{shown}");
+    }
     next.line("LOCK RELEASE l c").is(1);
     drop(second);
     eventually("the key has gone", || observer.line("EXISTS l").integer() == 0);
