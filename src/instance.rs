@@ -7,12 +7,14 @@ mod exporting;
 mod loading;
 mod logins;
 mod memory;
+mod sandboxes;
 mod saving;
 mod scratches;
 mod sleeping;
 mod told;
 mod turned_clock;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -21,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::acl::log::AclLog;
 use crate::acl::tokens::Tokens;
 use crate::acl::{self, Catalog, Refused, User, Users};
 use crate::allocator::{Account, charged};
@@ -50,6 +53,7 @@ pub(crate) use exporting::Export;
 use exporting::Exports;
 pub(crate) use loading::Replay;
 use memory::{Exceeding, Peak, taken_bytes};
+pub(crate) use sandboxes::{Place, Sandboxes, Shown as ShownSandbox};
 pub(crate) use saving::NotSaved;
 pub(crate) use scratches::{Scratch, Scratches};
 pub(crate) use sleeping::Sleep;
@@ -68,12 +72,18 @@ pub struct Instance {
     pub keyspace: Keyspace,
     /// The names by which clients call its commands.
     pub names: Arc<NameTable>,
-    /// Its users and their permissions.
-    pub users: Users,
+    /// The users of the server and their permissions.
+    pub users: Arc<Users>,
+    /// What they were refused here.
+    pub acl_log: AclLog,
     /// What it remembers of tokens of managed services.
-    tokens: Tokens,
+    tokens: Arc<Tokens>,
     /// Its connected clients.
     pub clients: Arc<Clients>,
+    /// Its place among the sandboxes of the server, if there are any.
+    pub(crate) place: Option<Place>,
+    /// The parameters that clients have set here alone, with their values before.
+    pub own_settings: Mutex<BTreeMap<&'static str, Vec<u8>>>,
     /// Which clients listen to which channels.
     pub pubsub: PubSub,
     /// Which clients keep copies of which keys.
@@ -200,6 +210,13 @@ pub(crate) type AdjustOomScore = Box<dyn Fn(&Config) -> Result<(), &'static str>
 /// nothing has changed.
 pub(crate) type RenewTls = Box<dyn Fn(&Config) -> Result<(), String> + Send + Sync>;
 
+/// What an instance may have from another one.
+struct Origin {
+    users: Arc<Users>,
+    clients: Clients,
+    place: Option<Place>,
+}
+
 impl Instance {
     /// A server with these parameters, these commands and no data, for this many threads. It shares nothing
     /// with another one.
@@ -216,7 +233,35 @@ impl Instance {
         hooks: Hooks,
     ) -> Instance {
         let account = scale.account.clone();
-        charged(account.as_deref(), || Instance::made(shared, scale, config, commands, hooks))
+        charged(account.as_deref(), || {
+            let place = Sandboxes::of(&config).map(|all| Place { all, number: 0 });
+            let users = Arc::new(Users::new(Arc::clone(&commands.catalog)));
+            let clients = Clients::new(Arc::clone(&config.client_output_buffer_limit));
+            let origin = Origin { users, clients, place };
+            let instance = Instance::made(shared, scale, config, commands, hooks, origin);
+            instance.apply_requirepass();
+            instance
+        })
+    }
+
+    /// Another sandbox of the same server. Its users are the server's, and so are the settings of the
+    /// process; it has those of the server's data.
+    pub fn beside(first: &Instance, number: usize, commands: KnownCommands) -> Instance {
+        let place = first.place.as_ref().map(|place| Place { all: Arc::clone(&place.all), number });
+        let origin = Origin { users: Arc::clone(&first.users), clients: first.clients.beside(), place };
+        let scale = Scale { threads: 1, shards: Scale::FEW_SHARDS, account: None };
+        let hooks = Hooks { hand_over: first.hooks.hand_over, ..Hooks::default() };
+        let shared = Arc::clone(&first.shared);
+        let config = first.place.as_ref().map_or_else(|| first.config.copy(), |place| place.all.initial());
+        let mut instance = Instance::made(shared, scale, config, commands, hooks, origin);
+        instance.long_requests = Arc::clone(&first.long_requests);
+        instance.run_id.clone_from(&first.run_id);
+        instance.started = first.started;
+        instance.startup_bytes = first.startup_bytes;
+        instance.listening_port.store(first.port(), Ordering::Relaxed);
+        instance.supervisor = first.supervisor.clone();
+        instance.tokens = Arc::clone(&first.tokens);
+        instance
     }
 
     fn made(
@@ -225,12 +270,16 @@ impl Instance {
         config: Config,
         commands: KnownCommands,
         hooks: Hooks,
+        origin: Origin,
     ) -> Instance {
         let Scale { threads, shards, account } = scale;
         let KnownCommands { catalog, names } = commands;
+        let Origin { users, clients, place } = origin;
         let statistics = Statistics::new(threads, catalog.here());
         let (clock, followers) = (Arc::new(Clock::default()), Arc::new(Followers::default()));
-        let shape = Shape { shards, ..Shape::of(config.databases.size(), types::ALL) };
+        let databases = place.as_ref().map_or(config.databases.size(), |place| place.all.databases());
+        let first_database = place.as_ref().map_or(0, |place| place.number * databases);
+        let shape = Shape { shards, first_database, ..Shape::of(databases, types::ALL) };
         let keyspace = Keyspace::new(shape, Arc::clone(&clock), Arc::clone(&followers));
         keyspace.set_hand_over(hooks.hand_over);
         let freed = Arc::<Freed>::default();
@@ -240,16 +289,18 @@ impl Instance {
         let scripting = Scripting::new(Running::new(keyspace.busy_flag(), hooks.hand_over));
         let lens = Lens::new(Arc::clone(keyspace.fencing()));
         let persistence = Persistence::new(started_s);
-        let output_limits = Arc::clone(&config.client_output_buffer_limit);
         let instance = Instance {
             config,
             clock,
             followers,
             keyspace,
             names,
-            users: Users::new(catalog),
-            tokens: Tokens::default(),
-            clients: Arc::new(Clients::new(output_limits)),
+            users,
+            acl_log: AclLog::default(),
+            tokens: Arc::default(),
+            clients: Arc::new(clients),
+            place,
+            own_settings: Mutex::default(),
             pubsub: PubSub::default(),
             tracking: Tracking::default(),
             lens,
@@ -284,7 +335,6 @@ impl Instance {
             hooks,
         };
         instance.configure_keyspace();
-        instance.apply_requirepass();
         instance
     }
 

@@ -33,6 +33,8 @@ pub struct Session {
     pub client: Arc<Client>,
     /// The number of the database it works on.
     pub database: usize,
+    /// The number by which clients know the first database of its sandbox.
+    pub first_database: usize,
     /// The version of the protocol it speaks.
     pub protocol: Protocol,
     /// The user as which the client is authenticated.
@@ -65,6 +67,8 @@ pub struct Session {
     pub may_not_wait: bool,
     /// The effects of those commands for other clients, if any.
     pub outbox: Option<Box<Outbox>>,
+    /// The sandbox to which it goes, while [`Wait::Move`] is its wait.
+    pub goes_to: usize,
     /// How long its last command waits for its reply, or its next one to be executed, if it waits.
     pub wait: Option<Wait>,
     /// Its request that takes long, from when it waits for a thread until it has run.
@@ -210,6 +214,8 @@ pub enum Wait {
     Reply,
     /// Until other clients have had their turns: the command was a long one.
     Turn,
+    /// For nothing: it goes to another sandbox before its next command.
+    Move,
     /// For good: it was asked to leave at once, and the command is not executed.
     Leaving,
 }
@@ -269,6 +275,7 @@ impl Session {
         Session {
             client,
             database: 0,
+            first_database: 0,
             protocol: Protocol::default(),
             user,
             is_authenticated,
@@ -286,6 +293,7 @@ impl Session {
             told: None,
             is_in_script: false,
             outbox: None,
+            goes_to: 0,
             wait: None,
             long: None,
             blocked: None,
@@ -309,10 +317,15 @@ impl Session {
         }
     }
 
+    /// The number by which clients know its database.
+    pub fn shown_database(&self) -> usize {
+        self.first_database + self.database
+    }
+
     /// Its state as other clients may see it now.
     fn state(&self) -> State {
         State {
-            database: self.database,
+            database: self.shown_database(),
             protocol: self.protocol,
             last_command: self.last_command,
             leaves_keys_untouched: self.leaves_keys_untouched,
@@ -521,10 +534,11 @@ impl Session {
     /// Puts everything back to its state when the client connected (RESET). Watching, tracking and listening
     /// must have ended.
     pub fn reset(&mut self, users: &Users) {
-        let (last_command, logged) = (self.last_command, self.logged);
+        let (last_command, logged, first_database) = (self.last_command, self.logged, self.first_database);
         let watching = std::mem::take(&mut self.watching);
         self.client.set_login_end(None);
-        *self = Session { last_command, watching, logged, ..Session::new(Arc::clone(&self.client), users) };
+        let new = Session::new(Arc::clone(&self.client), users);
+        *self = Session { last_command, watching, logged, first_database, ..new };
         self.show(|profile| {
             profile.name.clear();
             profile.is_kept_from_eviction = false;

@@ -35,13 +35,23 @@ pub struct Upkeep {
 
 /// Starts the periodic work, in the runtime of the caller.
 pub fn start(instance: &Arc<Instance>) -> Upkeep {
+    let mut tasks = in_memory(instance);
+    tasks.spawn(write_snapshots(Arc::clone(instance)));
+    Upkeep { tasks, log_writer: Some(tokio::spawn(write_aof(Arc::clone(instance)))) }
+}
+
+/// The same for a sandbox, whose data live in memory only.
+pub(crate) fn start_in_memory(instance: &Arc<Instance>) -> Upkeep {
+    Upkeep { tasks: in_memory(instance), log_writer: None }
+}
+
+fn in_memory(instance: &Arc<Instance>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(free_expired_keys(Arc::clone(instance)));
     tasks.spawn(look_after_locks(Arc::clone(instance)));
     tasks.spawn(keep_time(Arc::clone(instance)));
     tasks.spawn(close_clients(Arc::clone(instance)));
-    tasks.spawn(write_snapshots(Arc::clone(instance)));
-    Upkeep { tasks, log_writer: Some(tokio::spawn(write_aof(Arc::clone(instance)))) }
+    tasks
 }
 
 impl Upkeep {

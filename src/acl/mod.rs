@@ -34,7 +34,6 @@ pub(crate) use catalog::Catalog;
 pub(crate) use categories::Categories;
 pub(crate) use grants::Grants;
 use grants::{is_name, merge};
-use log::AclLog;
 use selector::has_blanks;
 pub(crate) use selector::{Access, Deed, Denial, Mistake, Selector};
 
@@ -115,15 +114,13 @@ pub enum Proof<'a> {
     Token,
 }
 
-/// All users of one server, and the log of refusals.
+/// All users of one server.
 #[derive(Debug)]
 pub struct Users {
     catalog: Arc<Catalog>,
     default: Arc<User>,
     /// `default` is always among them.
     by_name: RwLock<BTreeMap<Box<[u8]>, Arc<User>>>,
-    /// Who was refused what.
-    pub log: AclLog,
 }
 
 /// Why a user was not changed.
@@ -142,7 +139,7 @@ impl Users {
     pub fn new(catalog: Arc<Catalog>) -> Users {
         let default = Arc::new(User::new(DEFAULT, Grants::everything(&catalog), &catalog));
         let by_name = BTreeMap::from([(DEFAULT.into(), Arc::clone(&default))]);
-        Users { catalog, default, by_name: RwLock::new(by_name), log: AclLog::default() }
+        Users { catalog, default, by_name: RwLock::new(by_name) }
     }
 
     /// The commands and categories that rules may name.

@@ -35,7 +35,7 @@ use mail::Mail;
 pub(crate) use pause::{Pause, Paused};
 pub(crate) use who::Who;
 
-/// All clients that are connected.
+/// All clients of an instance that are connected.
 #[derive(Debug)]
 pub struct Clients {
     connected: Mutex<BTreeMap<u64, Arc<Client>>>,
@@ -44,19 +44,27 @@ pub struct Clients {
     monitor_count: AtomicUsize,
     /// The pause of CLIENT PAUSE, during which some clients wait.
     pub pause: Pause,
-    /// The limits on output that may wait for a client.
-    output_limits: Arc<OutputLimits>,
-    /// The memory that all clients take together.
-    pub memory: Arc<ClientMemory>,
     /// How many clients were cut off since their output exceeded a limit.
     cut_off: Arc<AtomicU64>,
     /// The progress of client eviction (`maxmemory-clients`), while they take too much.
     pub eviction: Mutex<Eviction>,
     count: AtomicUsize,
+    now_ms: AtomicU64,
+    common: Arc<Common>,
+}
+
+/// What the clients of all sandboxes of a server have in common. A client may go from one to another.
+#[derive(Debug)]
+struct Common {
+    /// The limits on output that may wait for a client.
+    output_limits: Arc<OutputLimits>,
+    /// The memory that all clients take together.
+    memory: Arc<ClientMemory>,
+    /// How many clients there are.
+    count: AtomicUsize,
     last_id: AtomicU64,
     /// When no client had connected yet.
     began: Instant,
-    now_ms: AtomicU64,
 }
 
 /// The state of client eviction, which gives back memory.
@@ -71,7 +79,7 @@ pub struct Eviction {
 /// One client, as others see it.
 #[derive(Debug)]
 pub struct Client {
-    /// A number that no other client of this server has or had.
+    /// A number that no other client of this server has or had, in whichever sandbox it is.
     pub id: u64,
     /// Where it connects from.
     pub address: Address,
@@ -100,8 +108,8 @@ pub struct Client {
     leaving: AtomicU8,
     waiting: AtomicU8,
     speaks_resp3: AtomicBool,
-    /// Counts the clients that are cut off.
-    cut_off: Arc<AtomicU64>,
+    /// Counts the clients of its sandbox that are cut off.
+    cut_off: Mutex<Arc<AtomicU64>>,
     /// Messages and notifications that wait for it.
     mail: Mail,
     /// Wakes the task that serves it, from its first wait on.
@@ -285,20 +293,42 @@ pub enum Leaving {
 impl Clients {
     /// A registry without clients. New clients start with these limits on their output.
     pub fn new(output_limits: Arc<OutputLimits>) -> Clients {
+        Clients::of(Arc::new(Common {
+            output_limits,
+            memory: Arc::default(),
+            count: AtomicUsize::new(0),
+            last_id: AtomicU64::new(0),
+            began: Instant::now(),
+        }))
+    }
+
+    /// A registry without clients for another sandbox of the same server.
+    pub fn beside(&self) -> Clients {
+        Clients::of(Arc::clone(&self.common))
+    }
+
+    fn of(common: Arc<Common>) -> Clients {
         Clients {
             connected: Mutex::default(),
             monitors: Mutex::default(),
             monitor_count: AtomicUsize::new(0),
             pause: Pause::default(),
-            output_limits,
-            memory: Arc::default(),
             cut_off: Arc::default(),
             eviction: Mutex::default(),
             count: AtomicUsize::new(0),
-            last_id: AtomicU64::new(0),
-            began: Instant::now(),
-            now_ms: AtomicU64::new(0),
+            now_ms: AtomicU64::new(common.began.elapsed().as_millis() as u64),
+            common,
         }
+    }
+
+    /// The memory that the clients of all sandboxes take together.
+    pub fn memory(&self) -> &ClientMemory {
+        &self.common.memory
+    }
+
+    /// How many clients all sandboxes of the server have.
+    pub fn count_everywhere(&self) -> usize {
+        self.common.count.load(Ordering::Relaxed)
     }
 
     /// How many clients were cut off since their output exceeded a limit, since the start or since CONFIG
@@ -314,7 +344,7 @@ impl Clients {
 
     /// Lets time pass for [`now_ms`](Self::now_ms).
     pub fn follow_clock(&self) {
-        self.now_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
+        self.now_ms.store(self.common.began.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
     /// Milliseconds since the server began, as of a moment ago: good enough to find idle clients.
@@ -335,7 +365,7 @@ impl Clients {
         descriptor: i32,
     ) -> Registration {
         let client = Arc::new(Client {
-            id: self.last_id.fetch_add(1, Ordering::Relaxed) + 1,
+            id: self.common.last_id.fetch_add(1, Ordering::Relaxed) + 1,
             address,
             local_address,
             descriptor,
@@ -353,7 +383,7 @@ impl Clients {
                 seen_as: None,
             }),
             last_active_ms: AtomicU64::new(self.now_ms()),
-            footprint: Footprint::new(Arc::clone(&self.memory)),
+            footprint: Footprint::new(Arc::clone(&self.common.memory)),
             traffic: Traffic::default(),
             has_taken_locks: AtomicBool::new(false),
             lifeline: OnceLock::new(),
@@ -361,13 +391,23 @@ impl Clients {
             leaving: AtomicU8::new(Leaving::Not as u8),
             waiting: AtomicU8::new(Waiting::No as u8),
             speaks_resp3: AtomicBool::new(false),
-            cut_off: Arc::clone(&self.cut_off),
-            mail: Mail::new(Arc::clone(&self.output_limits)),
+            cut_off: Mutex::new(Arc::clone(&self.cut_off)),
+            mail: Mail::new(Arc::clone(&self.common.output_limits)),
             task: OnceLock::new(),
         });
-        self.connected.lock().insert(client.id, Arc::clone(&client));
-        self.count.fetch_add(1, Ordering::Relaxed);
+        self.add(&client);
+        self.common.count.fetch_add(1, Ordering::Relaxed);
         Registration { clients: Arc::clone(self), client }
+    }
+
+    fn add(&self, client: &Arc<Client>) {
+        self.connected.lock().insert(client.id, Arc::clone(client));
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn remove(&self, client: &Client) {
+        self.connected.lock().remove(&client.id);
+        self.count.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Lets a client see every command from now on.
@@ -430,6 +470,16 @@ pub struct Registration {
     pub client: Arc<Client>,
 }
 
+impl Registration {
+    /// Registers the client with another sandbox of the same server, and no longer with this one.
+    pub fn go_to(&mut self, clients: &Arc<Clients>) {
+        clients.add(&self.client);
+        self.clients.remove(&self.client);
+        *self.client.cut_off.lock() = Arc::clone(&clients.cut_off);
+        self.clients = Arc::clone(clients);
+    }
+}
+
 impl Drop for Registration {
     fn drop(&mut self) {
         if self.client.profile.lock().is_monitor {
@@ -438,8 +488,8 @@ impl Drop for Registration {
         // Others may know the client for a while yet, but what it took is given back now.
         drop(self.client.take_mail(true));
         self.client.footprint.clear();
-        self.clients.connected.lock().remove(&self.client.id);
-        self.clients.count.fetch_sub(1, Ordering::Relaxed);
+        self.clients.remove(&self.client);
+        self.clients.common.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -527,7 +577,7 @@ impl Client {
     fn overcome(&self) {
         if self.leaving() != Leaving::Now {
             tracing::warn!("Client {} closed for overcoming of output buffer limits.", self.address);
-            self.cut_off.fetch_add(1, Ordering::Relaxed);
+            self.cut_off.lock().fetch_add(1, Ordering::Relaxed);
             self.ask_to_leave(Leaving::Now);
         }
     }

@@ -115,14 +115,15 @@ pub(crate) fn last(request: Request<'_>) -> Result<Patience<'_>> {
     Ok(Timeout::Seconds(request.at(request.len() - 1)).into())
 }
 
-/// Parses the number of a database, from 0 to `databases` - 1.
+/// Parses the number by which clients know a database, one of `numbers`. Returns its number here, from zero.
 ///
 /// # Errors
 ///
 /// [`Error::NOT_AN_INTEGER`], [`Error::NOT_A_SHORT_INTEGER`], [`Error::NO_SUCH_DATABASE`]
-pub(crate) fn database(argument: &[u8], databases: usize) -> Result<usize> {
+pub(crate) fn database(argument: &[u8], numbers: Range<usize>) -> Result<usize> {
     let number = i32::try_from(integer(argument)?).map_err(|_| Error::NOT_A_SHORT_INTEGER)?;
-    usize::try_from(number).ok().filter(|number| *number < databases).ok_or(Error::NO_SUCH_DATABASE)
+    let found = usize::try_from(number).ok().filter(|number| numbers.contains(number));
+    found.map(|number| number - numbers.start).ok_or(Error::NO_SUCH_DATABASE)
 }
 
 /// How an argument counts time.

@@ -102,6 +102,7 @@ pub(crate) const FAMILIES: &[&[Command]] = &[
     testing::debug::COMMANDS,
     testing::faults::COMMANDS,
     testing::clock::COMMANDS,
+    testing::sandboxes::COMMANDS,
     admin::config::COMMANDS,
     admin::acl::COMMANDS,
     admin::info::COMMANDS,

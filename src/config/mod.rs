@@ -25,6 +25,7 @@ mod texts;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::files::NamedFile;
 
@@ -115,8 +116,11 @@ pub enum Owner {
     /// The process's: its title, its log, its signals, its threads. Only the program's own server, or the
     /// caller that makes the instances, follows it.
     Process,
-    /// The instance's, with its sockets: each has a value of its own.
+    /// The server's, with its sockets and files: each has a value of its own, which counts in all of its
+    /// sandboxes.
     Instance,
+    /// The sandbox's: each has a value of its own.
+    Sandbox,
 }
 
 /// The field in which a parameter's value is stored, for the code that needs the value to read.
@@ -132,7 +136,7 @@ enum Field {
 }
 
 /// A value that a parameter takes, checked and ready to be stored.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Checked {
     parameter: &'static Parameter,
     value: Value,
@@ -264,16 +268,23 @@ impl Parameter {
     /// The current value, as CONFIG GET prints it.
     pub fn print(&self, config: &Config) -> Vec<u8> {
         match self.field {
-            Field::Inert => match config.inert.get(self.name) {
-                Some(value) => self.kind.print(&value),
-                None => self.print_default(),
-            },
-            Field::Integer(field) => self.kind.print(&Value::Integer(field(config).get())),
-            Field::Flag(field) => self.kind.print(&Value::Flag(field(config).get())),
             Field::Text(field) => field(config).get().to_vec(),
             Field::Limits(field) => field(config).print().into_bytes(),
-            Field::Choice(field) => self.kind.print(&Value::Choice(field(config).get())),
+            _ => self.value(config).map_or_else(|| self.print_default(), |value| self.kind.print(&value)),
         }
+    }
+
+    /// The current value; `None` for one without an effect that was never set.
+    fn value(&self, config: &Config) -> Option<Value> {
+        Some(match self.field {
+            Field::Inert => return config.inert.get(self.name),
+            Field::Integer(field) => Value::Integer(field(config).get()),
+            Field::Flag(field) => Value::Flag(field(config).get()),
+            Field::Text(field) => Value::Text(field(config).get()),
+            // All instances of a process share them.
+            Field::Limits(_) => return None,
+            Field::Choice(field) => Value::Choice(field(config).get()),
+        })
     }
 
     /// The default as CONFIG GET prints it: `100mb` as a number of bytes.
@@ -289,6 +300,19 @@ impl Config {
         let config = Config::default();
         for parameter in parameters().filter(|parameter| !parameter.is_inert()) {
             config.store(parameter.check(parameter.default.as_bytes()).expect("defaults are in range"));
+        }
+        config
+    }
+
+    /// The same values once more, for another instance of the process.
+    pub fn copy(&self) -> Config {
+        let limits = Arc::clone(&self.client_output_buffer_limit);
+        let config =
+            Config { file: self.file.clone(), client_output_buffer_limit: limits, ..Config::default() };
+        for parameter in parameters() {
+            if let Some(value) = parameter.value(self) {
+                config.store(Checked { parameter, value });
+            }
         }
         config
     }

@@ -42,6 +42,8 @@ pub struct Config {
     pub protected_mode: Flag,
     pub requirepass: Text,
     pub databases: Integer,
+    pub sandboxes: Integer,
+    pub sandbox_databases: Integer,
     pub maxclients: Integer,
     pub timeout: Integer,
     pub tcp_keepalive: Integer,

@@ -25,7 +25,7 @@ use crate::commands::execution::run::{conclude, deliver_effects, run, run_withou
 use crate::commands::execution::traces::{error_bytes, show};
 use crate::commands::execution::tracking::answered;
 use crate::commands::facts::lookup::{Finder, Plain, PlainRun, Registered, find, resolve};
-use crate::commands::facts::{Cost, Prepares, Result, Run, Scope, Taken, is_small};
+use crate::commands::facts::{Cost, Prepares, Reach, Result, Run, Scope, Taken, is_small};
 use crate::commands::testing::faults::{Fate, follow_up, strike};
 use crate::commands::transactions::{ended, queue, refused};
 use crate::engine::all_keys;
@@ -368,6 +368,11 @@ fn begin_and_run(
     spot: Option<KeyLocation>,
     out: &mut Vec<u8>,
 ) -> std::result::Result<Result<()>, Wait> {
+    if command.reach == Reach::Process
+        && let Some(first) = instance.first_sandbox()
+    {
+        return run_in_memory(&first, session, command, request, spot, out);
+    }
     if let Some(remote) = instance.remote.get() {
         match place(&remote.settings.store_keys, instance.keyspace.databases(), session, command, request) {
             Ok(Home::Memory) => {}

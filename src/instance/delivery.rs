@@ -162,9 +162,15 @@ impl Instance {
         for effect in effects {
             match effect {
                 Effect::Event { name, database, key } => {
-                    publish_event(classes, name, database, &key, |channel, message| {
-                        self.pubsub.publish(ChannelKind::Channel, channel, message, by);
-                    });
+                    publish_event(
+                        classes,
+                        name,
+                        self.keyspace.shown_database(database),
+                        &key,
+                        |channel, message| {
+                            self.pubsub.publish(ChannelKind::Channel, channel, message, by);
+                        },
+                    );
                 }
                 Effect::LockLost(lost) if !lost.is_known(by) => self.tell_lost(&lost),
                 // What a client has done was followed before it was logged.
@@ -191,7 +197,7 @@ impl Instance {
             let _ = Reply::new(&mut push, Protocol::Resp3).tree(&tree::push(news));
             client.send(&push);
         }
-        let (channel, message) = lost.message();
+        let (channel, message) = lost.message(self.keyspace.shown_database(lost.database));
         self.pubsub.publish(ChannelKind::Channel, &channel, &message, None);
     }
 
@@ -220,13 +226,19 @@ impl Instance {
             match effect {
                 Effect::Event { name, database, key } => {
                     let is_in_store = session.keys_in_store.is_some();
-                    publish_event(classes, name, database, &key, |channel, message| {
-                        self.publish_later(session, ChannelKind::Channel, channel, message);
-                        if is_in_store {
-                            let news = News::message(ChannelKind::Channel as u8, channel, message);
-                            session.outbox().add_elsewhere(news);
-                        }
-                    });
+                    publish_event(
+                        classes,
+                        name,
+                        self.keyspace.shown_database(database),
+                        &key,
+                        |channel, message| {
+                            self.publish_later(session, ChannelKind::Channel, channel, message);
+                            if is_in_store {
+                                let news = News::message(ChannelKind::Channel as u8, channel, message);
+                                session.outbox().add_elsewhere(news);
+                            }
+                        },
+                    );
                 }
                 Effect::LockLost(lost) if !lost.is_known(Some(session.client.id)) => {
                     session.outbox().add_lost(lost);
@@ -475,7 +487,7 @@ impl Ears for Instance {
 
     fn hear_lost(&self, lost: &LostLock) {
         self.tell_lost(lost);
-        let (channel, message) = lost.message();
+        let (channel, message) = lost.message(self.keyspace.shown_database(lost.database));
         let kind = ChannelKind::Channel as u8;
         self.remote
             .get()

@@ -127,7 +127,7 @@ impl Instance {
     /// The part of them that `maxmemory` does not count: INFO's `mem_not_counted_for_evict`. Clients that
     /// have not authenticated push out no data: `maxclients` and their own limits bound what they take.
     pub fn uncounted_memory(&self) -> usize {
-        let strangers_bytes = self.clients.memory.strangers_bytes();
+        let strangers_bytes = self.clients.memory().strangers_bytes();
         self.keyspace.preserved_bytes() + self.followers.journal.pending_bytes() + strangers_bytes
     }
 

@@ -34,7 +34,7 @@ impl Scratches {
             let clock = Arc::<Clock>::default();
             clock.freeze();
             let databases = instance.keyspace.databases();
-            let shape = Shape { databases, shards: 1, types: types::ALL };
+            let shape = Shape { databases, first_database: 0, shards: 1, types: types::ALL };
             let keyspace = Keyspace::new(shape, Arc::clone(&clock), Arc::<Followers>::default());
             Scratch { keyspace, clock }
         });

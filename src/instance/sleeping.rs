@@ -111,6 +111,6 @@ impl Instance {
         let limit_bytes = self.config.maxmemory.size();
         let clients_bytes_max = self.config.clients_bytes_max().unwrap_or(usize::MAX);
         limit_bytes > 0 && self.uses_more_memory_than(limit_bytes)
-            || self.clients.memory.bytes() >= clients_bytes_max
+            || self.clients.memory().bytes() >= clients_bytes_max
     }
 }

@@ -100,8 +100,10 @@ type LockedShard = store::shard::LockedShard<SideTables>;
 /// The number of databases and of shards.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// The number of databases (parameter `databases`).
+    /// How many databases there are.
     pub databases: usize,
+    /// The number by which clients know the first one.
+    pub first_database: usize,
     /// Shards: a power of two, at most 1,024.
     pub shards: usize,
     /// The types of its values.
@@ -111,7 +113,8 @@ pub struct Shape {
 impl Shape {
     /// A server's keyspace. The model of the threads uses few shards, so that it can visit all of them.
     pub fn of(databases: usize, types: &'static [&'static TypeFacts]) -> Shape {
-        Shape { databases, types, shards: if cfg!(all(test, feature = "shuttle")) { 4 } else { SHARDS_MAX } }
+        let shards = if cfg!(all(test, feature = "shuttle")) { 4 } else { SHARDS_MAX };
+        Shape { databases, first_database: 0, types, shards }
     }
 }
 
@@ -149,6 +152,7 @@ pub struct Keyspace {
     /// How often a command emptied all databases at once.
     flushes: AtomicU64,
     databases: usize,
+    first_database: usize,
     /// The types by their kinds.
     types: [&'static TypeFacts; KINDS],
     /// Up to which size collections are packed.
@@ -168,7 +172,7 @@ impl Keyspace {
     ///
     /// If the number of shards is not a power of two, or is above 1,024.
     pub fn new(shape: Shape, clock: Arc<Clock>, followers: Arc<Followers>) -> Keyspace {
-        let Shape { databases, shards, types } = shape;
+        let Shape { databases, first_database, shards, types } = shape;
         let mut by_kind = [types[0]; KINDS];
         types.iter().for_each(|facts| by_kind[usize::from(facts.kind)] = facts);
         assert!(shards.is_power_of_two() && shards <= SHARDS_MAX, "{shards} shards");
@@ -196,6 +200,7 @@ impl Keyspace {
             preserved_bytes: PreservedBytes::default(),
             flushes: AtomicU64::new(0),
             databases,
+            first_database,
             types: by_kind,
             limits: Limits::default(),
             value_bytes_max: AtomicUsize::new(usize::MAX),
@@ -207,6 +212,16 @@ impl Keyspace {
     /// How many databases there are.
     pub fn databases(&self) -> usize {
         self.databases
+    }
+
+    /// The numbers by which clients know the databases.
+    pub fn database_numbers(&self) -> Range<usize> {
+        self.first_database..self.first_database + self.databases
+    }
+
+    /// The number by which clients know a database.
+    pub fn shown_database(&self, database: usize) -> usize {
+        self.first_database + database
     }
 
     /// Lets the stamps of used keys follow the clock. The caller must call it more often than once a second.

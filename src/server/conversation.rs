@@ -2,11 +2,13 @@
 //! come out.
 
 use std::mem::take;
-use std::sync::Arc;
+use std::ptr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use crate::allocator;
-use crate::clients::{Input, Leaving};
+use crate::clients::{Input, Leaving, Registration};
 use crate::commands::execution::origin::Origin;
 use crate::commands::execution::traces::{Measures, charge};
 use crate::commands::facts::Run;
@@ -16,7 +18,7 @@ use crate::dispatch::meter::Meter;
 use crate::dispatch::{execute, set_off};
 use crate::faults::Delay;
 use crate::instance::{Doer, Instance};
-use crate::keyspace::Waiter;
+use crate::keyspace::{Own, Waiter};
 use crate::resp::reply::write_error;
 use crate::resp::{ProtocolError, Request};
 use crate::session::{Contention, Replies, Session, Wait};
@@ -40,6 +42,10 @@ const UNAUTHENTICATED_INPUT_BYTES_MAX: usize = 1 << 20;
 pub(super) struct Conversation {
     pub(super) instance: Arc<Instance>,
     pub(super) session: Session,
+    /// Makes the client known to others until the connection ends.
+    registration: Registration,
+    /// The sandboxes in which the client has taken locks, but for the one in which it is.
+    pub(super) left: Vec<Weak<Instance>>,
     /// What was read and not yet executed, if there is anything.
     intake: Option<Box<Intake>>,
     /// Replies that were not yet written to the socket. It takes no memory while there are none.
@@ -67,6 +73,8 @@ pub(super) enum Answered {
     InStore,
     /// Not all: the next one waits for another server.
     Migrating,
+    /// Not all: the client goes to another sandbox first.
+    Leaving,
     /// Not all: the next one waits for a thread for long requests.
     Long,
     /// Not all: the client waits for its last reply, which begins here. If it waits for keys, another client
@@ -85,8 +93,10 @@ pub(super) enum Awaited {
 }
 
 impl Conversation {
-    pub(super) fn new(instance: Arc<Instance>, session: Session) -> Conversation {
-        Conversation { instance, session, intake: None, output: Vec::new(), is_input_shown: false }
+    pub(super) fn new(instance: Arc<Instance>, registration: Registration) -> Conversation {
+        let session = Session::new(Arc::clone(&registration.client), &instance.users);
+        let (left, intake, output, is_input_shown) = (Vec::new(), None, Vec::new(), false);
+        Conversation { instance, session, registration, left, intake, output, is_input_shown }
     }
 
     /// The input to read into.
@@ -264,9 +274,35 @@ impl Conversation {
 
     /// Executes the requests that have been read whole.
     pub(super) fn answer(&mut self) -> Answered {
-        let answered = self.answer_batch();
+        let mut answered = self.answer_batch();
+        // Replies that wait for the log of this sandbox are written first.
+        while matches!(answered, Answered::Leaving) && !self.instance.persistence.aof.is_on() {
+            self.go();
+            answered = self.answer_batch();
+        }
         self.show_input();
         answered
+    }
+
+    /// Goes to the sandbox that the client has selected.
+    #[cold]
+    pub(super) fn go(&mut self) {
+        let Conversation { instance, session, registration, .. } = self;
+        let Some(place) = &instance.place else { return };
+        let Some(entered) = place.all.go(instance, session.goes_to) else {
+            session.is_closing = true;
+            return;
+        };
+        registration.go_to(&entered.clients);
+        session.logged = Own::default();
+        session.first_database = entered.keyspace.shown_database(0);
+        session.show(|_| {});
+        if session.client.has_taken_locks.swap(false, Ordering::Relaxed) {
+            self.left.retain(|left| left.strong_count() > 0 && !ptr::eq(left.as_ptr(), &**instance));
+            self.left.push(Arc::downgrade(instance));
+        }
+        entered.stir();
+        *instance = entered;
     }
 
     fn answer_batch(&mut self) -> Answered {
@@ -354,6 +390,7 @@ impl Conversation {
                 }
                 Some(Wait::Reply) => break Answered::Incomplete { reply },
                 Some(Wait::Turn) => break Answered::Some,
+                Some(Wait::Move) => break Answered::Leaving,
                 Some(Wait::Delay(delay)) => {
                     // It was not executed.
                     *done -= 1;

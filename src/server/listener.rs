@@ -309,7 +309,7 @@ fn admit(
 
 /// Whether there is no place for another client.
 fn is_full(instance: &Instance) -> bool {
-    instance.clients.count() >= instance.config.maxclients.size()
+    instance.clients.count_everywhere() >= instance.config.maxclients.size()
 }
 
 /// Whether the client is on another machine and nothing protects the data from it. As in Redis 7, the

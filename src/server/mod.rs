@@ -27,6 +27,7 @@ mod tls;
 mod unix;
 mod wire;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -40,7 +41,7 @@ use crate::host::Host;
 use crate::host::rota::Clientele;
 use crate::host::runtime::threads;
 use crate::host::watchdog::hand_over;
-use crate::instance::{Hooks, Instance, Scale, ShutdownRequest};
+use crate::instance::{Hooks, Instance, Sandboxes, Scale, ShutdownRequest};
 use crate::options::Startup;
 use crate::remote::{self, Remote, Settings};
 use crate::upkeep::{self, Upkeep};
@@ -105,9 +106,20 @@ impl Server {
     ) -> Result<Server, String> {
         let Startup { config, users, renamed, .. } = startup;
         let hooks = Hooks { hand_over, ..hooks };
+        Sandboxes::check(&config)?;
         let clientele = Clientele::new(&host.rota, scale.account.clone());
         let (shared, known) = (Arc::clone(&host.shared), commands::known(&renamed));
-        let instance = Arc::new(Instance::on(shared, scale, config, known, hooks));
+        let instance = Arc::new(Instance::on(shared, scale, config, known.clone(), hooks));
+        if let Some(place) = &instance.place {
+            let runtime = host.runtime.clone();
+            let make = move |first: &Instance, number| {
+                let _entered = runtime.enter();
+                let made = Arc::new(Instance::beside(first, number, known.clone()));
+                let upkeep: Box<dyn Any + Send> = Box::new(upkeep::start_in_memory(&made));
+                (made, upkeep)
+            };
+            place.all.open(&instance, Box::new(make));
+        }
         instance.declare_users(&users)?;
         instance.load_users()?;
         let entered = host.runtime.enter();
@@ -169,6 +181,8 @@ impl Server {
         listeners.announce();
         let _entered = self.host.runtime.enter();
         self.upkeep = Some(upkeep::start(&self.instance));
+        let sandboxes = self.instance.place.iter().map(|place| Arc::clone(&place.all));
+        sandboxes.for_each(|all| _ = self.remote.spawn(all.end_leases()));
         self.host.trim();
         self.accepting = listener::accept_all(&self.instance, &self.clientele, listeners);
     }
@@ -213,6 +227,7 @@ impl Server {
         host.runtime.block_on(async {
             remote.shutdown().await;
             clientele.close().await;
+            instance.place.iter().for_each(|place| place.all.close());
             let _ = timeout(SNAPSHOT_PATIENCE, instance.persistence.settled()).await;
         });
         instance.stop_log_writer();

@@ -50,11 +50,10 @@ enum Next {
 
 /// A client, and what carries its bytes.
 pub(super) struct Runner<Stream> {
-    /// Makes the client known to others until the connection ends. Dropped before the carrier: a client that
-    /// sees the end of its connection is no longer known, unless a fault delays its last request.
-    _registration: Registration,
-    pub(super) carrier: Carrier<Stream>,
+    /// Dropped before the carrier, with what makes the client known to others: a client that sees the end of
+    /// its connection is no longer known, unless a fault delays its last request.
     pub(super) conversation: Conversation,
+    pub(super) carrier: Carrier<Stream>,
     /// How often in a row there was more to read at once.
     reads: u32,
     /// The lease, in milliseconds, within which the silence of the client is noticed; 0 for none.
@@ -84,9 +83,8 @@ impl<Stream: Wire> Runner<Stream> {
         carrier: Carrier<Stream>,
         registration: Registration,
     ) -> Runner<Stream> {
-        let session = Session::new(Arc::clone(&registration.client), &instance.users);
-        let conversation = Conversation::new(instance, session);
-        Runner { carrier, conversation, reads: 0, lease_ms: 0, _registration: registration }
+        let conversation = Conversation::new(instance, registration);
+        Runner { carrier, conversation, reads: 0, lease_ms: 0 }
     }
 
     /// Serves the client until it leaves, or has to leave.
@@ -110,7 +108,7 @@ impl<Stream: Wire> Runner<Stream> {
 
     /// Ends the client's listening, tracking and watching.
     async fn leave(&mut self) {
-        let Conversation { instance, session, .. } = &mut self.conversation;
+        let Conversation { instance, session, left, .. } = &mut self.conversation;
         instance.pubsub.leave(&session.client, &mut session.subscriptions);
         if let Some(tracks) = session.tracking.take() {
             instance.tracking.end(&instance.followers.interest, &tracks);
@@ -118,6 +116,10 @@ impl<Stream: Wire> Runner<Stream> {
         if session.client.has_taken_locks.load(Ordering::Relaxed) {
             let is_meant = |key: &[u8]| !instance.ignores_lock(key);
             instance.lens.leave(session.client.id, instance.clock.now_ms(), is_meant);
+        }
+        for left in left.drain(..).filter_map(|left| left.upgrade()) {
+            let is_meant = |key: &[u8]| !left.ignores_lock(key);
+            left.lens.leave(session.client.id, left.clock.now_ms(), is_meant);
         }
         instance.keyspace.unwatch(&mut session.watching);
         while !session.watching.is_forgotten() {
@@ -127,6 +129,9 @@ impl<Stream: Wire> Runner<Stream> {
         }
         // What it leaves behind is tidied up in time.
         instance.stir();
+        if let Some(place) = &instance.place {
+            place.all.leave(instance, session.client.id);
+        }
     }
 
     async fn converse(&mut self) -> io::Result<()> {
@@ -223,6 +228,10 @@ impl<Stream: Wire> Runner<Stream> {
             Answered::InStore => Box::pin(self.sit_out_store()).await,
             Answered::Migrating => Box::pin(self.sit_out_migration()).await,
             Answered::Long => self.wait_for_thread().await,
+            Answered::Leaving => {
+                self.conversation.go();
+                Ok(())
+            }
             _ if self.is_writing() => {
                 limit_clients(&self.conversation.instance);
                 self.yield_to_others().await

@@ -187,18 +187,19 @@ pub(crate) async fn drain(instance: &Instance, request: Option<&ShutdownRequest>
     if instance.persistence.aof.is_on() {
         tracing::info!("Calling fsync() on the AOF file.");
     }
-    instance.followers.alarms.stop();
+    let sandboxes = instance.other_sandboxes();
+    let all = || std::iter::once(instance).chain(sandboxes.iter().map(|sandbox| &**sandbox));
+    all().for_each(|instance| instance.followers.alarms.stop());
     instance.remote.get().into_iter().for_each(|remote| remote.stop_guards());
     // If it fails, the second call says so.
     let _ = instance.finish_aof().await;
     // One that was killed waits for the end of its delay and not for anything that it is asked.
-    instance.faults.end_delays();
-    for client in instance.clients.all() {
+    all().for_each(|instance| instance.faults.end_delays());
+    for client in all().flat_map(|instance| instance.clients.all()) {
         client.ask_to_leave(Leaving::WhenAnswered);
     }
-    let running = &instance.scripting.running;
     let mut grace = GRACE;
-    if running.is_busy() {
+    for running in all().map(|instance| &instance.scripting.running).filter(|running| running.is_busy()) {
         // A script that has changed nothing need not end by itself. Any other one has until the deadline.
         let killed = running.kill(ScriptKind::Script).or_else(|_| running.kill(ScriptKind::Function));
         if killed == Err(Unkilled::HasWritten) && request.is_some_and(accepts_losses) {
@@ -207,7 +208,7 @@ pub(crate) async fn drain(instance: &Instance, request: Option<&ShutdownRequest>
     }
     let timeout = Duration::from_secs(instance.config.shutdown_timeout.size() as u64);
     let deadline = Instant::now() + grace.min(timeout);
-    while instance.clients.count() > 0 && Instant::now() < deadline {
+    while instance.clients.count_everywhere() > 0 && Instant::now() < deadline {
         sleep(GLANCE).await;
     }
     let is_finished = instance.finish_aof().await;

@@ -21,6 +21,13 @@ pub struct CommandLogs {
     pub large_replies: CommandLog,
 }
 
+impl CommandLogs {
+    /// Forgets all of them.
+    pub fn clear(&self) {
+        [&self.slow, &self.large_requests, &self.large_replies].into_iter().for_each(CommandLog::clear);
+    }
+}
+
 /// Requests that were noted, the newest first.
 #[derive(Debug, Default)]
 pub struct CommandLog(Mutex<Log>);

@@ -52,7 +52,7 @@ const OF_LATER_PAGES: &[(&str, &[&str], &str)] = &[
 ];
 
 /// The families of commands that no Redis has.
-const OWN: &[&str] = &["clock", "fault", "lock", "locks"];
+const OWN: &[&str] = &["clock", "fault", "lock", "locks", "sandbox"];
 
 /// What is compared of a command.
 const FIELDS: &[&str] = &[

@@ -26,6 +26,7 @@ mod platforms;
 mod progress;
 mod protocol;
 mod readme;
+mod sandboxes;
 mod security;
 mod starting;
 mod supervising;

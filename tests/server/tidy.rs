@@ -370,7 +370,7 @@ fn a_parameter_belongs_to_what_reads_it() {
                 let outside = outside.map(|(path, _)| path.display());
                 assert!(outside.is_none(), "{} is the process's: {outside:?}", parameter.name);
             }
-            Owner::Instance => {
+            Owner::Instance | Owner::Sandbox => {
                 // What has no reader is read by the configuration, as is the directory of the files.
                 let is_read = parameter.name != "dir" && readers().next().is_some();
                 let is_read_outside = outside(OF_THE_PROCESS).is_some();

@@ -6,7 +6,7 @@ use redis_protocol::resp3::types::OwnedFrame;
 
 use crate::acl::log::{Entry, Reason};
 use crate::acl::{Access, Catalog, Categories, Deed, Denial, Grants, Refused, Selector, User};
-use crate::clients::Leaving;
+use crate::clients::{Client, Leaving};
 use crate::pubsub::ChannelKind;
 use crate::resp::number::parse_integer;
 use crate::resp::{Reply, Request, tree};
@@ -16,7 +16,7 @@ use crate::commands::args::{self, is_word};
 use crate::commands::error::Error;
 use crate::commands::execution::permission::{self, judge, object_of};
 use crate::commands::facts::lookup::{Registered, find, resolve};
-use crate::commands::facts::{Argument, Command, Context, Flags, Group, Result, Run, Secrets};
+use crate::commands::facts::{Argument, Command, Context, Flags, Group, Reach, Result, Run, Secrets};
 use crate::commands::{costs, unsupported};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[ACL];
@@ -67,6 +67,7 @@ const ACL_SETUSER: Command = Command {
         ("ACL SETUSER alice nosuch", "(error) ERR Error in ACL SETUSER modifier 'nosuch': Syntax error"),
     ],
     secrets: Secrets::At(|request| (2..request.len()).collect()),
+    reach: Reach::Process,
     run: Run::Server(set_user),
     ..SERVER
 };
@@ -93,13 +94,15 @@ fn set_user(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_
 
 /// Closes the connections that listen to a channel which their user may listen to no longer.
 fn close_listeners(context: &mut Context<'_, '_>) {
-    let refused = context.instance.pubsub.listeners_refused(|kind, name, client| {
+    let is_refused = |kind, name: &[u8], client: &Client| {
         let user = client.profile.lock().user.clone();
         user.is_some_and(|user| {
             !permission::check_channels(&user.grants(), std::iter::once(name), kind == ChannelKind::Pattern)
         })
-    });
-    for client in refused {
+    };
+    let sandboxes = context.instance.other_sandboxes();
+    let instances = std::iter::once(context.instance).chain(sandboxes.iter().map(|sandbox| &**sandbox));
+    for client in instances.flat_map(|instance| instance.pubsub.listeners_refused(is_refused)) {
         if Arc::ptr_eq(&client, &context.session.client) {
             context.session.is_closing = true;
         } else {
@@ -122,6 +125,7 @@ const ACL_DELUSER: Command = Command {
         ("ACL DELUSER bob nosuchuser", "(integer) 1"),
         ("ACL DELUSER default", "(error) ERR The 'default' user cannot be removed"),
     ],
+    reach: Reach::Process,
     run: Run::Server(remove_users),
     ..SERVER
 };
@@ -137,7 +141,9 @@ fn remove_users(context: &mut Context<'_, '_>, request: Request<'_>, reply: Repl
 
 /// Closes the connections of removed users; this client gets its reply first.
 fn close_clients(context: &mut Context<'_, '_>, removed: &[Arc<User>]) {
-    for client in context.instance.clients.all() {
+    let sandboxes = context.instance.other_sandboxes();
+    let elsewhere = sandboxes.iter().flat_map(|sandbox| sandbox.clients.all());
+    for client in context.instance.clients.all().into_iter().chain(elsewhere) {
         let user = client.profile.lock().user.clone();
         if !user.is_some_and(|user| removed.iter().any(|removed| Arc::ptr_eq(removed, &user))) {
             continue;
@@ -160,6 +166,7 @@ const ACL_GETUSER: Command = Command {
     arguments: &[Argument::string("username")],
     secrets: Secrets::At(|request| (2..request.len()).collect()),
     example: &[("ACL GETUSER nosuchuser", "(nil)")],
+    reach: Reach::Process,
     run: Run::Server(get_user),
     ..SERVER
 };
@@ -193,6 +200,7 @@ const ACL_LIST: Command = Command {
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
     cost: costs::ALL,
+    reach: Reach::Process,
     run: Run::Server(list),
     ..SERVER
 };
@@ -207,6 +215,7 @@ const ACL_USERS: Command = Command {
     summary: "Lists the names of all users.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
+    reach: Reach::Process,
     run: Run::Server(users),
     ..SERVER
 };
@@ -312,13 +321,13 @@ fn log(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     let count = match request.get(2) {
         None => COUNT,
         Some(word) if is_word(word, "reset") => {
-            instance.users.log.clear();
+            instance.acl_log.clear();
             return Ok(reply.ok());
         }
         Some(count) => parse_integer(count).ok_or(Error::NOT_AN_INTEGER)?,
     };
     let now_ms = instance.clock.now_ms();
-    let newest = instance.users.log.newest(usize::try_from(count).unwrap_or(0));
+    let newest = instance.acl_log.newest(usize::try_from(count).unwrap_or(0));
     Ok(reply.tree(&tree::array(newest.into_iter().map(|entry| describe_entry(&entry, now_ms)))))
 }
 
@@ -356,6 +365,7 @@ const ACL_DRYRUN: Command = Command {
         ("ACL DRYRUN carol set mine:1 x", "\"User carol has no permissions to run the 'set' command\""),
     ],
     secrets: Secrets::Of(3),
+    reach: Reach::Process,
     run: Run::Server(dry_run),
     ..SERVER
 };
@@ -421,6 +431,7 @@ const ACL_LOAD: Command = Command {
     summary: "Reloads all users from the ACL file; if the file has an error, no user is changed.",
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
+    reach: Reach::Process,
     run: Run::Server(load),
     ..SERVER
 };
@@ -446,6 +457,7 @@ const ACL_SAVE: Command = Command {
     since: "6.0.0",
     complexity: "O(N). Where N is the number of configured users.",
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    reach: Reach::Process,
     run: Run::Server(save),
     ..SERVER
 };

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 
 use crate::allocator::{COUNTS_NOTHING, is_counting};
 use crate::config::rewrite::{FILE_BYTES_MAX, rewrite as rewritten};
-use crate::config::{Changes, Checked, Config, Parameter, is_known, is_secret, parameters};
+use crate::config::{Changes, Checked, Config, Owner, Parameter, is_known, is_secret, parameters};
 use crate::files::{self, Rights};
 use crate::glob::Pattern;
 use crate::instance::Instance;
@@ -15,7 +15,7 @@ use crate::resp::{Reply, Request, tree};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::execution::permission::is_enabled;
-use crate::commands::facts::{Argument, Command, Context, Flags, Group, Result, Run, Scope, Secrets};
+use crate::commands::facts::{Argument, Command, Context, Flags, Group, Reach, Result, Run, Scope, Secrets};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[CONFIG];
 
@@ -107,8 +107,40 @@ const CONFIG_SET: Command = Command {
 };
 
 fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
-    let settings = parse_settings(context, request)?;
-    let (instance, config) = (context.instance, &context.instance.config);
+    let (instance, settings) = (context.instance, parse_settings(context, request)?);
+    let Some(place) = &instance.place else {
+        let before = set_all(instance, settings)?;
+        note_before(instance, before);
+        return Ok(reply.ok());
+    };
+    let is_own = |(named, _): &(Named<'_>, Checked)| named.parameter.owner == Owner::Sandbox;
+    let (own, servers): (Vec<_>, Vec<_>) = settings.into_iter().partition(is_own);
+    if !servers.is_empty() {
+        let first = place.all.first().ok_or(Error::fixed("ERR The server ends"))?;
+        let values: Vec<_> = servers.iter().map(|(_, checked)| checked.clone()).collect();
+        set_all(&first, servers)?;
+        place.all.spread(&values);
+    }
+    if !own.is_empty() {
+        // Of these none can be refused any more.
+        let before = set_all(instance, own)?;
+        note_before(instance, before);
+    }
+    Ok(reply.ok())
+}
+
+/// Remembers the first values of parameters, for SANDBOX RESET.
+fn note_before(instance: &Instance, before: Before<'_>) {
+    let mut settings = instance.own_settings.lock();
+    before.into_iter().for_each(|(named, value)| _ = settings.entry(named.parameter.name).or_insert(value));
+}
+
+/// Parameters with the values that they had.
+type Before<'a> = Vec<(Named<'a>, Vec<u8>)>;
+
+/// Makes all of these settings, or none. Returns the values before.
+fn set_all<'a>(instance: &Instance, settings: Vec<(Named<'a>, Checked)>) -> Result<Before<'a>> {
+    let config = &instance.config;
     let had_log = config.appendonly.get();
     let before: Vec<_> =
         settings.iter().map(|(name, _)| (*name, name.parameter, name.parameter.print(config))).collect();
@@ -131,7 +163,7 @@ fn set(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
         instance.apply_requirepass();
     }
     warn_of_inert(config, &before);
-    Ok(reply.ok())
+    Ok(before.into_iter().map(|(named, _, value)| (named, value)).collect())
 }
 
 /// Logs which of the parameters have got a value that has no effect, other than their default.
@@ -281,7 +313,7 @@ fn reset_statistics(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<
     context.instance.exceeding.reset();
     context.instance.clients.reset_counts();
     context.instance.scripting.reset_counts();
-    context.instance.users.log.reset_counts();
+    context.instance.acl_log.reset_counts();
     context.tx.everything_mut()?.reset_counters();
     Ok(reply.ok())
 }
@@ -296,6 +328,7 @@ const CONFIG_REWRITE: Command = Command {
     cost: costs::ARGUMENTS,
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     example: &[("CONFIG REWRITE", "(error) ERR The server is running without a config file")],
+    reach: Reach::Process,
     run: Run::Server(rewrite),
     ..Command::DEFAULTS
 };

@@ -498,7 +498,7 @@ fn stats(section: &mut Section, view: &View<'_>) {
     section.field("eventloop_duration_cmd_sum", nanos / 1000);
     section.field("instantaneous_eventloop_cycles_per_sec", turns);
     section.field("instantaneous_eventloop_duration_usec", micros.checked_div(turns).unwrap_or(0));
-    let log = &view.instance.users.log;
+    let log = &view.instance.acl_log;
     section.field("acl_access_denied_auth", log.count(Reason::Auth));
     section.field("acl_access_denied_cmd", log.count(Reason::Command));
     section.field("acl_access_denied_key", log.count(Reason::Key));
@@ -634,7 +634,7 @@ fn keyspace(section: &mut Section, view: &View<'_>) {
         let ttl_ms = size.mean_ttl_ms(view.instance.clock.now_ms());
         let (keys, expires, subexpiry) = (size.keys, size.expiring, size.field_expiring);
         section.field(
-            format!("db{number}"),
+            format!("db{}", view.instance.keyspace.shown_database(number)),
             format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms},subexpiry={subexpiry}"),
         );
     }
@@ -647,6 +647,7 @@ fn key_sizes(section: &mut Section, view: &View<'_>) {
     const BYTES: [&str; SIZED_KINDS] = ["", "lists_sizes", "sets_sizes", "zsets_sizes", "hashes_sizes"];
     let with_bytes = view.instance.config.key_memory_histograms.get();
     for (number, sizes) in view.sizes.iter().flat_map(|sizes| sizes.iter().enumerate()) {
+        let number = view.instance.keyspace.shown_database(number);
         let mut add = |names: [&str; SIZED_KINDS], of_kinds: &[Histogram; SIZED_KINDS]| {
             for (name, histogram) in names.iter().zip(of_kinds).filter(|(name, _)| !name.is_empty()) {
                 let bars: Vec<_> = histogram.bars().map(|(label, keys)| format!("{label}={keys}")).collect();

@@ -10,7 +10,9 @@ use crate::session::Session;
 use crate::commands::args::{self, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
-use crate::commands::facts::{Argument, Command, Context, Group, KeyFlags, KeySpec, Result, Run, Scope};
+use crate::commands::facts::{
+    Argument, Command, Context, Group, KeyFlags, KeySpec, Reach, Result, Run, Scope,
+};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[MEMORY];
 
@@ -78,7 +80,7 @@ fn stats(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
     let databases = sizes.iter().map(|(number, size)| {
         let overheads =
             [count("overhead.hashtable.main", size.table_bytes), count("overhead.hashtable.expires", 0)];
-        (format!("db.{number}"), tree::map(overheads))
+        (format!("db.{}", context.instance.keyspace.shown_database(*number)), tree::map(overheads))
     });
     let databases: Vec<_> = databases.collect();
     let before = [
@@ -148,7 +150,7 @@ impl MemoryUse {
             peak: instance.peak_memory(),
             startup: instance.startup_bytes,
             resident: resident_bytes(),
-            clients: instance.clients.memory.bytes(),
+            clients: instance.clients.memory().bytes(),
             tables: table_bytes,
         }
     }
@@ -219,6 +221,7 @@ const MEMORY_PURGE: Command = Command {
     cost: costs::ARGUMENTS,
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     example: &[("MEMORY PURGE", "OK")],
+    reach: Reach::Process,
     run: Run::Session(purge),
     ..Command::DEFAULTS
 };

@@ -12,7 +12,9 @@ use crate::session::Session;
 use crate::commands::args::{self, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
-use crate::commands::facts::{Argument, Arity, Command, Context, Deprecated, Flags, Group, Result, Run};
+use crate::commands::facts::{
+    Argument, Arity, Command, Context, Deprecated, Flags, Group, Reach, Result, Run,
+};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[PSYNC, REPLCONF, REPLICAOF, SLAVEOF, SYNC];
 
@@ -158,6 +160,7 @@ const REPLICAOF: Command = Command {
         ],
     )],
     example: &[("REPLICAOF NO ONE", "OK")],
+    reach: Reach::Process,
     run: Run::Server(replicaof),
     ..REPLICATION
 };

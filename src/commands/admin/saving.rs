@@ -12,7 +12,9 @@ use crate::commands::args::is_word;
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::execution::admission::busy;
-use crate::commands::facts::{Argument, Categories, Command, Context, Flags, Group, Result, Run, Scope};
+use crate::commands::facts::{
+    Argument, Categories, Command, Context, Flags, Group, Reach, Result, Run, Scope,
+};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[BGREWRITEAOF, BGSAVE, LASTSAVE, SAVE, SHUTDOWN];
 
@@ -26,6 +28,7 @@ const SAVE: Command = Command {
     since: "1.0.0",
     complexity: "O(N) where N is the total number of keys in all databases",
     cost: costs::ARGUMENTS,
+    reach: Reach::Process,
     run: Run::Server(save),
     ..Command::DEFAULTS
 };
@@ -55,6 +58,7 @@ const BGSAVE: Command = Command {
     cost: costs::ARGUMENTS,
     arguments: &[Argument::word("SCHEDULE").since("3.2.2").optional()],
     example: &[("BGSAVE LATER", "(error) ERR syntax error")],
+    reach: Reach::Process,
     run: Run::Server(bgsave),
     ..Command::DEFAULTS
 };
@@ -92,6 +96,7 @@ const BGREWRITEAOF: Command = Command {
     since: "1.0.0",
     complexity: "O(1)",
     cost: costs::ARGUMENTS,
+    reach: Reach::Process,
     run: Run::Server(bgrewriteaof),
     ..Command::DEFAULTS
 };
@@ -122,6 +127,7 @@ const LASTSAVE: Command = Command {
     complexity: "O(1)",
     cost: costs::ARGUMENTS,
     tips: &["nondeterministic_output"],
+    reach: Reach::Process,
     run: Run::Server(lastsave),
     ..Command::DEFAULTS
 };
@@ -150,6 +156,7 @@ const SHUTDOWN: Command = Command {
         Argument::word("ABORT").since("7.0.0").optional(),
     ],
     example: &[("SHUTDOWN ABORT", "(error) ERR No shutdown in progress.")],
+    reach: Reach::Process,
     run: Run::Server(shutdown),
     ..Command::DEFAULTS
 };

@@ -5,7 +5,7 @@ use crate::acl::Proof;
 use crate::acl::log::Reason;
 use crate::resp::number::parse_integer;
 use crate::resp::{Protocol, Reply, Request, tree};
-use crate::session::Session;
+use crate::session::{Session, Wait};
 
 use super::client;
 use super::tracking;
@@ -310,6 +310,10 @@ fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
     session.subscriptions_changed();
     tracking::end(instance, session);
     session.reset(&instance.users);
+    if instance.first_sandbox().is_some() && session.watching.is_forgotten() {
+        session.goes_to = 0;
+        session.wait = Some(Wait::Move);
+    }
     context.instance.clients.remove_monitor(&context.session.client);
     Ok(reply.simple("RESET"))
 }
@@ -329,10 +333,37 @@ const SELECT: Command = Command {
 
 fn select(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let number = usize::try_from(args::integer(request.at(1))?).map_err(|_| Error::NO_SUCH_DATABASE)?;
-    if number >= context.instance.keyspace.databases() {
+    let Context { instance, session, .. } = context;
+    let number = match &instance.place {
+        None => number,
+        Some(place) => {
+            let (sandbox, number) = place.all.find(number).ok_or(Error::NO_SUCH_DATABASE)?;
+            if sandbox != place.number {
+                may_go(session)?;
+                session.goes_to = sandbox;
+                session.wait = Some(Wait::Move);
+            }
+            number
+        }
+    };
+    if number >= instance.keyspace.databases() {
         return Err(Error::NO_SUCH_DATABASE);
     }
-    context.session.database = number;
-    context.session.show(|_| {});
+    session.database = number;
+    session.show(|_| {});
     Ok(reply.ok())
+}
+
+/// Whether a client may go to another sandbox: nothing of it would be left where it was.
+fn may_go(session: &Session) -> Result<()> {
+    let refused = match () {
+        () if session.may_not_wait => "in a transaction or a script",
+        () if !session.watching.is_forgotten() => "while the client watches keys",
+        () if !session.subscriptions.is_empty() => "while the client listens to channels",
+        () if session.tracking.is_some() => "while the client tracks keys",
+        () if session.client.profile.lock().is_monitor => "while the client gets every command (MONITOR)",
+        () if session.client.has_bound_locks() => "while locks are bound to the connection",
+        () => return Ok(()),
+    };
+    Err(Error::text(format!("ERR SELECT of a database of another sandbox is refused {refused}")))
 }

@@ -361,7 +361,8 @@ fn database(value: &[u8], instance: &Instance, sense: Sense) -> Result<usize> {
     let number = parse_integer(value).and_then(|number| i32::try_from(number).ok());
     let no_integer = || Error::text(format!("ERR {name} is not an integer or out of range"));
     let number = number.ok_or_else(no_integer)?;
-    let last = instance.keyspace.databases() - 1;
-    let out_of_range = || Error::text(format!("ERR {name} number should be between 0 and {last}"));
-    usize::try_from(number).ok().filter(|number| *number <= last).ok_or_else(out_of_range)
+    let numbers = instance.keyspace.database_numbers();
+    let (first, last) = (numbers.start, numbers.end - 1);
+    let out_of_range = || Error::text(format!("ERR {name} number should be between {first} and {last}"));
+    usize::try_from(number).ok().filter(|number| numbers.contains(number)).ok_or_else(out_of_range)
 }

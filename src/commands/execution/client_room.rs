@@ -35,7 +35,7 @@ pub(crate) fn leaving_bytes(instance: &Instance) -> usize {
 }
 
 fn is_exceeded(instance: &Instance, limit_bytes: usize) -> bool {
-    let is_exceeded = instance.clients.memory.bytes() >= limit_bytes;
+    let is_exceeded = instance.clients.memory().bytes() >= limit_bytes;
     if !is_exceeded {
         instance.clients.eviction.lock().is_stuck = false;
     }
@@ -52,7 +52,7 @@ fn evict(instance: &Instance, limit_bytes: usize, mut eviction: MutexGuard<'_, E
     let (leaving, staying): (Vec<_>, Vec<_>) =
         clients.all().into_iter().partition(|client| client.leaving() == Leaving::Now);
     let mut given_back: usize = leaving.iter().map(|client| client.footprint.bytes()).sum();
-    let mut bytes = clients.memory.bytes().saturating_sub(given_back);
+    let mut bytes = clients.memory().bytes().saturating_sub(given_back);
     let is_evictable =
         |client: &Client| !client.profile.lock().is_kept_from_eviction && !client.has_bound_locks();
     let mut evictable: Vec<_> = staying

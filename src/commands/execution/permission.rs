@@ -244,7 +244,9 @@ pub(in crate::commands) fn note(
         at_ms: instance.clock.now_ms(),
         client: describe_briefly(&session.client),
     };
-    instance.users.log.note(refusal, instance.config.acllog_max_len.size());
+    // Where a client is let in is not yet a sandbox.
+    let first = (refusal.reason == Reason::Auth).then(|| instance.first_sandbox()).flatten();
+    first.as_deref().unwrap_or(instance).acl_log.note(refusal, instance.config.acllog_max_len.size());
 }
 
 #[cfg(test)]

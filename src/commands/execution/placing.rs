@@ -129,7 +129,7 @@ struct Named {
 impl Named {
     fn keys<'r>(self, command: &Command, request: Request<'r>) -> impl Iterator<Item = (usize, &'r [u8])> {
         // If the request names no database that there is, it fails when it runs.
-        let other = command.other_database.and_then(|of| of(request, self.database, self.databases));
+        let other = command.other_database.and_then(|of| of(request, self.database, 0..self.databases));
         let named = command.keys_of(request).enumerate().map(move |(number, (key, _))| match other {
             Some(database) if number == 1 => (database, key),
             _ => (self.database, key),

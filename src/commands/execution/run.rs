@@ -19,7 +19,7 @@ use crate::commands::Command;
 use crate::commands::error::Error;
 use crate::commands::facts::help::reply_help;
 use crate::commands::facts::lookup::Registered;
-use crate::commands::facts::{Context, Result, Run, Scope};
+use crate::commands::facts::{Context, Reach, Result, Run, Scope};
 
 /// Runs an admitted request on a transaction over its keys, and delivers what it did to clients that follow
 /// it. What the commands of an EXEC or a script did stays in the session's outbox, which the caller delivers
@@ -145,15 +145,25 @@ pub(crate) fn call(
 ) -> Sent {
     let Context { instance, session, tx } = context;
     let reply = reply.in_protocol(session.protocol);
-    if let Err(error) = admit_queued(instance, session, registered, request) {
+    let is_servers = registered.command.reach == Reach::Process;
+    let first = is_servers.then(|| instance.first_sandbox()).flatten();
+    let refusal = match &first {
+        Some(_) if registered.command.scope == Scope::Everything => Some(Error::fixed(
+            "ERR In a transaction this command runs in database 0 only: it needs the data of the server",
+        )),
+        _ => admit_queued(instance, session, registered, request).err(),
+    };
+    if let Some(error) = refusal {
         instance.statistics.errors.count(error.as_bytes());
         return reply.error(error.as_bytes());
     }
     let started = Instant::now();
     session.began = started;
     tx.select(session.database);
-    let answered =
-        reply.attempt_measured(|reply| run(registered.command, instance, session, tx, request, reply, None));
+    let answered = reply.attempt_measured(|reply| {
+        let instance = first.as_deref().unwrap_or(instance);
+        run(registered.command, instance, session, tx, request, reply, None)
+    });
     let ended = session.ended.take().unwrap_or_else(Instant::now);
     let reply_bytes = match &answered {
         Ok((_, bytes)) => *bytes,

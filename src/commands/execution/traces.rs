@@ -142,7 +142,7 @@ pub(crate) fn show_always(
         Address::Tcp(address) => address.to_string(),
         Address::Unix(path) => format!("unix:{}", path.display()),
     };
-    let mut line = format!("+{seconds}.{micros:06} [{} {from}]", session.database).into_bytes();
+    let mut line = format!("+{seconds}.{micros:06} [{} {from}]", session.shown_database()).into_bytes();
     for argument in visible_arguments(&instance.names, command, request) {
         line.push(b' ');
         write_quoted(&mut line, argument);

@@ -9,7 +9,7 @@ use crate::values::{Content, Kept, Shape};
 
 use super::argument::Argument;
 use super::blocking::Blocking;
-use super::concern::{Channels, Code, Concern, OtherDatabase};
+use super::concern::{Channels, Code, Concern, OtherDatabase, Reach};
 use super::context::{Context, Result};
 use super::cost::{Cost, Costs};
 use super::flags::{Flags, KeyFlags, Traits};
@@ -76,6 +76,8 @@ pub struct Command {
     pub scope: Scope,
     /// What a request concerns.
     pub concern: Concern,
+    /// How far it reaches, on a server with sandboxes.
+    pub reach: Reach,
     /// The other database in which a request uses its last key. A request that names one key uses it in both.
     pub other_database: Option<OtherDatabase>,
     /// The arguments that are channels.
@@ -131,6 +133,7 @@ impl Command {
         keys: &[],
         scope: Scope::Keys,
         concern: Concern::Values,
+        reach: Reach::Sandbox,
         other_database: None,
         channels: Channels::NONE,
         code: Code::None,

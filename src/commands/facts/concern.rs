@@ -1,5 +1,7 @@
 //! What a request concerns, and where it stands among the arguments.
 
+use std::ops::Range;
+
 use crate::resp::Request;
 
 /// What a request concerns. A server with a store decides by this where the request runs.
@@ -58,6 +60,16 @@ impl Channels {
     pub const PATTERNS: Channels = Channels { are_patterns: true, ..Channels::ALL };
 }
 
+/// How far a command reaches, on a server with sandboxes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// To the client and to its sandbox: no other one notices it.
+    Sandbox,
+    /// To the server: its process, its files and its users. It does the same in all sandboxes, and runs in
+    /// the first one.
+    Process,
+}
+
 /// The script that a request runs. What names it is the first argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
@@ -71,6 +83,6 @@ pub enum Code {
     Function,
 }
 
-/// The other database in which a request uses its last key, among this number of databases. `None`: the
-/// request is wrong, and fails when it runs. The first number is that of the client's own database.
-pub(crate) type OtherDatabase = fn(Request<'_>, usize, usize) -> Option<usize>;
+/// The other database in which a request uses its last key, of those that clients know by these numbers.
+/// `None`: the request is wrong, and fails when it runs. The first number is that of the client's own one.
+pub(crate) type OtherDatabase = fn(Request<'_>, usize, Range<usize>) -> Option<usize>;

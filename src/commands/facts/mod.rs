@@ -26,7 +26,7 @@ pub use argument::{Argument, ArgumentKind};
 pub(crate) use blocking::{Blocking, Only, Patience, Taken, Timeout, WaitingRules, looks_at};
 pub(crate) use command::{Arity, Deprecated, Derive, Derived, Prepares, Scope, Secrets};
 pub use command::{Command, Group, Run};
-pub(crate) use concern::{AllKeys, Channels, Code, Concern};
+pub(crate) use concern::{AllKeys, Channels, Code, Concern, Reach};
 pub(crate) use context::{Context, Result};
 
 pub(crate) use crate::lens::LockUse;

@@ -1,5 +1,7 @@
 //! Keys of any type: finding out whether they exist, deleting, renaming, copying and moving them.
 
+use std::ops::Range;
+
 use crate::events::EventClass;
 use crate::keyspace::Transaction;
 use crate::resp::number::parse_integer;
@@ -233,7 +235,7 @@ const COPY: Command = Command {
         KeySpec::first(KeyFlags::RO.and(KeyFlags::ACCESS)),
         KeySpec::range(2, 0, 1, KeyFlags::OW.and(KeyFlags::UPDATE)),
     ],
-    other_database: Some(|request, own, databases| Some(copy_options(request, own, databases).ok()?.0)),
+    other_database: Some(|request, own, numbers| Some(copy_options(request, own, numbers).ok()?.0)),
     locks: LockUse::KEYS_ONLY,
     summary: "Copies a key, in this database or to another one.",
     since: "6.2.0",
@@ -258,7 +260,7 @@ const COPY: Command = Command {
 
 fn copy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let (source, target) = (request.at(1), request.at(2));
-    let (database, replaces) = copy_options(request, tx.database(), tx.databases())?;
+    let (database, replaces) = copy_options(request, tx.database(), tx.database_numbers())?;
     if source == target && database == tx.database() {
         return Err(Error::SAME_OBJECT);
     }
@@ -278,7 +280,8 @@ fn copy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
     Ok(reply.bool(is_copied))
 }
 
-/// The database to which COPY copies a key, below `databases`, and whether it may replace a key there.
+/// The database to which COPY copies a key, of those that clients know by `numbers`, and whether it may
+/// replace a key there.
 ///
 /// # Errors
 ///
@@ -286,14 +289,14 @@ fn copy(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Res
 pub(in crate::commands) fn copy_options(
     request: Request<'_>,
     own: usize,
-    databases: usize,
+    numbers: Range<usize>,
 ) -> Result<(usize, bool)> {
     let (mut database, mut replaces) = (own, false);
     let mut options = Options::new(request, 3);
     while let Some(option) = options.next() {
         match option {
             _ if is_word(option, "replace") => replaces = true,
-            _ if is_word(option, "db") => database = args::database(options.value()?, databases)?,
+            _ if is_word(option, "db") => database = args::database(options.value()?, numbers.clone())?,
             _ => return Err(Error::SYNTAX),
         }
     }
@@ -304,7 +307,7 @@ const MOVE: Command = Command {
     name: "move",
     flags: Flags::FAST,
     keys: &[KeySpec::first(KeyFlags::RW.and(KeyFlags::ACCESS).and(KeyFlags::UPDATE))],
-    other_database: Some(|request, _, databases| args::database(request.at(2), databases).ok()),
+    other_database: Some(|request, _, numbers| args::database(request.at(2), numbers).ok()),
     summary: "Moves a key to another database, unless it is present there; returns 1 if moved, 0 if not.",
     since: "1.0.0",
     complexity: "O(1)",
@@ -325,7 +328,7 @@ const MOVE: Command = Command {
 
 fn move_key(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> Result {
     let key = request.at(1);
-    let database = args::database(request.at(2), tx.databases())?;
+    let database = args::database(request.at(2), tx.database_numbers())?;
     if database == tx.database() {
         return Err(Error::SAME_OBJECT);
     }
@@ -377,8 +380,9 @@ fn swapdb(tx: &mut Transaction<'_>, request: Request<'_>, reply: Reply<'_>) -> R
     let one = number(1, "ERR invalid first DB index")?;
     let other = number(2, "ERR invalid second DB index")?;
     let check = |number: i32| {
-        let number = usize::try_from(number).ok().filter(|number| *number < tx.databases());
-        number.ok_or(Error::NO_SUCH_DATABASE)
+        let numbers = tx.database_numbers();
+        let found = usize::try_from(number).ok().filter(|number| numbers.contains(number));
+        found.map(|number| number - numbers.start).ok_or(Error::NO_SUCH_DATABASE)
     };
     let (one, other) = (check(one)?, check(other)?);
     tx.everything_mut()?.swap_databases(one, other);

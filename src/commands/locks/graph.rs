@@ -70,7 +70,7 @@ fn graph(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
         Shown::InMemory(lock) => {
             let is_unknown = lock.tenure.is_none() && may_look;
             let permits = if is_unknown { describe_permits(instance, lock, now_ms) } else { Vec::new() };
-            describe(lock, permits, now_ms)
+            describe(instance, lock, permits, now_ms)
         }
     });
     Ok(reply.tree(&tree::map([
@@ -102,12 +102,12 @@ impl Shown<'_> {
     }
 }
 
-fn describe(lock: &GraphLock, permits: Vec<OwnedFrame>, now_ms: u64) -> OwnedFrame {
+fn describe(instance: &Instance, lock: &GraphLock, permits: Vec<OwnedFrame>, now_ms: u64) -> OwnedFrame {
     let holders = lock.tenure.iter().map(|tenure| describe_holder(tenure, now_ms)).chain(permits);
     let waiting = lock.waits.iter().take(CLIENTS_MAX).map(|wait| describe_wait(wait, now_ms));
     tree::map([
         ("key", tree::bulk(&lock.place.key)),
-        ("database", tree::count(lock.place.database)),
+        ("database", tree::count(instance.keyspace.shown_database(lock.place.database))),
         ("holders", tree::array(holders)),
         ("waiting", tree::count(lock.waits.len())),
         ("waiting-clients", tree::array(waiting)),

@@ -415,15 +415,15 @@ fn log(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) ->
     findings.retain(|finding| may_read(&finding.key) && finding.others.iter().all(|key| may_read(key)));
     // -1 is all.
     findings.truncate(usize::try_from(count).unwrap_or(usize::MAX));
-    Ok(reply.tree(&tree::array(findings.iter().map(describe_finding))))
+    Ok(reply.tree(&tree::array(findings.iter().map(|finding| describe_finding(context.instance, finding)))))
 }
 
-fn describe_finding(finding: &Finding) -> OwnedFrame {
+fn describe_finding(instance: &Instance, finding: &Finding) -> OwnedFrame {
     tree::map([
         ("id", tree::integer(finding.id as i64)),
         ("rule", tree::bulk(finding.rule.name())),
         ("key", tree::bulk(&finding.key)),
-        ("database", tree::count(finding.database)),
+        ("database", tree::count(instance.keyspace.shown_database(finding.database))),
         ("at", tree::integer(finding.at_ms as i64)),
         ("clients", tree::array(finding.clients.iter().map(|who| describe_client(who)))),
         ("hint", tree::bulk(finding.advice.hint)),

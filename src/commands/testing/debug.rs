@@ -221,6 +221,9 @@ fn reload(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>)
         }
     }
     let instance = context.instance;
+    if instance.first_sandbox().is_some() {
+        return Err(NO_FILES);
+    }
     let mut everything = context.tx.everything_mut()?;
     if saves {
         instance.save_within(&mut everything).map_err(|why| match why {
@@ -236,7 +239,14 @@ fn reload(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>)
     Ok(reply.ok())
 }
 
+/// Only the first sandbox of a server has files.
+const NO_FILES: Error =
+    Error::fixed("ERR A sandbox lives in memory only: database 0 has the files of the server");
+
 fn load_aof(context: &mut Context<'_, '_>, reply: Reply<'_>) -> Result {
+    if context.instance.first_sandbox().is_some() {
+        return Err(NO_FILES);
+    }
     replay::load_again(context.instance, &mut context.tx.everything_mut()?).map_err(|why| {
         tracing::warn!("Error trying to load the AOF files: {why}");
         Error::fixed("ERR Error trying to load the AOF files, check server logs.")

@@ -3,3 +3,4 @@
 pub(crate) mod clock;
 pub(crate) mod debug;
 pub(crate) mod faults;
+pub(crate) mod sandboxes;

@@ -82,6 +82,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "1000000",
         kind: Kind::Integer { min: 0, max: i64::MAX },
         unit: "keys",
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.tracking_table_max_keys)
     },
     Parameter {
@@ -91,6 +92,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "5000",
         kind: Kind::Integer { min: 0, max: i64::MAX },
         unit: "milliseconds",
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.busy_reply_threshold)
     },
     Parameter {

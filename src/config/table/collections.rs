@@ -1,6 +1,6 @@
 //! Up to which size collections are packed. The names and the defaults are those of Redis.
 
-use super::super::{Kind, Origin, Parameter};
+use super::super::{Kind, Origin, Owner, Parameter};
 
 const COUNT: Kind = Kind::Integer { min: 0, max: i64::MAX };
 const BYTES: Kind = Kind::Bytes { min: 0, max: i64::MAX as u64 };
@@ -13,6 +13,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "512",
         kind: COUNT,
         unit: "fields",
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.hash_max_listpack_entries)
     },
     Parameter {
@@ -21,6 +22,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "Maximum size of a field or a value of a packed hash",
         default: "64",
         kind: BYTES,
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.hash_max_listpack_value)
     },
     Parameter {
@@ -28,6 +30,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "Maximum size of a HyperLogLog in its sparse form",
         default: "3000",
         kind: BYTES,
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.hll_sparse_max_bytes)
     },
     Parameter {
@@ -37,6 +40,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "-2",
         kind: Kind::Integer { min: i32::MIN as i64, max: i32::MAX as i64 },
         unit: "elements",
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.list_max_listpack_size)
     },
     Parameter {
@@ -45,6 +49,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "512",
         kind: COUNT,
         unit: "members",
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.set_max_intset_entries)
     },
     Parameter {
@@ -54,6 +59,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: COUNT,
         unit: "members",
         origin: Origin::RedisSince("7.2"),
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.set_max_listpack_entries)
     },
     Parameter {
@@ -63,6 +69,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: COUNT,
         unit: "bytes",
         origin: Origin::RedisSince("7.2"),
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.set_max_listpack_value)
     },
     Parameter {
@@ -72,6 +79,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "128",
         kind: COUNT,
         unit: "members",
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.zset_max_listpack_entries)
     },
     Parameter {
@@ -80,6 +88,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "Maximum size of a member of a packed sorted set",
         default: "64",
         kind: BYTES,
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.zset_max_listpack_value)
     },
     Parameter {
@@ -87,6 +96,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "Maximum size of a block of stream entries; 0 for 1 GiB",
         default: "4096",
         kind: BYTES,
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.stream_node_max_bytes)
     },
     Parameter {
@@ -95,6 +105,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "100",
         kind: COUNT,
         unit: "entries",
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.stream_node_max_entries)
     },
     Parameter {
@@ -104,6 +115,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 1, max: 86_400 },
         unit: "seconds",
         origin: Origin::RedisSince("8.6"),
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.stream_idmp_duration)
     },
     Parameter {
@@ -113,6 +125,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 1, max: 10_000 },
         unit: "messages",
         origin: Origin::RedisSince("8.6"),
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.stream_idmp_maxsize)
     },
 ];

@@ -1,6 +1,6 @@
 //! The lens on locks, and keys that live in a store outside of the server.
 
-use super::super::{Changes, Kind, Origin, Parameter};
+use super::super::{Changes, Kind, Origin, Owner, Parameter};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
@@ -8,6 +8,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "Track who holds each lock, and report misuse (LOCKS)",
         default: "yes",
         origin: Origin::Keyfast,
+        owner: Owner::Sandbox,
         ..Parameter::flag(|config| &config.lock_lens)
     },
     Parameter {
@@ -15,6 +16,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "Patterns of keys that the lens does not follow, with blanks between them",
         detail: "For keys that one process makes and another deletes, as frameworks do for unique jobs",
         origin: Origin::Keyfast,
+        owner: Owner::Sandbox,
         ..Parameter::text(|config| &config.lock_lens_ignore)
     },
     Parameter {
@@ -22,6 +24,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "Patterns of all keys that are locks, with blanks between them; empty if the lens shall find them",
         detail: "The lens follows no other keys, and the log has a line about every misuse of these",
         origin: Origin::Keyfast,
+        owner: Owner::Sandbox,
         ..Parameter::text(|config| &config.lock_lens_only)
     },
     Parameter {
@@ -31,6 +34,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         // Each one has its histograms, in memory and on the page of metrics.
         kind: Kind::Patterns { max: 64 },
         origin: Origin::Keyfast,
+        owner: Owner::Sandbox,
         ..Parameter::text(|config| &config.lock_metrics)
     },
     Parameter {

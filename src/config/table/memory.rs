@@ -1,6 +1,6 @@
 //! How many databases there are, how much memory keys may take, and how they expire.
 
-use super::super::{Changes, Kind, Parameter};
+use super::super::{Changes, Kind, Origin, Owner, Parameter};
 use super::words::EVICTION_POLICIES;
 
 pub(super) const PARAMETERS: &[Parameter] = &[
@@ -12,6 +12,27 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         unit: "databases",
         changes: Changes::AtStart,
         ..Parameter::integer(|config| &config.databases)
+    },
+    Parameter {
+        name: "sandboxes",
+        help: "Number of sandboxes: databases that are whole servers; 0 for none",
+        detail: "`databases` is then their number times `sandbox-databases`",
+        default: "0",
+        kind: Kind::Integer { min: 0, max: 16_384 },
+        unit: "sandboxes",
+        origin: Origin::Keyfast,
+        changes: Changes::AtStart,
+        ..Parameter::integer(|config| &config.sandboxes)
+    },
+    Parameter {
+        name: "sandbox-databases",
+        help: "Number of databases of each sandbox",
+        default: "1",
+        kind: Kind::Integer { min: 1, max: 16_384 },
+        unit: "databases",
+        origin: Origin::Keyfast,
+        changes: Changes::AtStart,
+        ..Parameter::integer(|config| &config.sandbox_databases)
     },
     Parameter {
         name: "maxmemory",
@@ -44,6 +65,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "1",
         kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
         unit: "minutes",
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.lfu_decay_time)
     },
     Parameter {
@@ -51,6 +73,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "How slowly a key's LFU counter grows: the larger, the slower",
         default: "10",
         kind: Kind::Integer { min: 0, max: i32::MAX as i64 },
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.lfu_log_factor)
     },
     Parameter {
@@ -66,6 +89,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "Share of one core that sweeps for expired keys may take: 25 percent at 1, 43 percent at 10",
         default: "1",
         kind: Kind::Integer { min: 1, max: 10 },
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.active_expire_effort)
     },
 ];

@@ -59,6 +59,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "10000",
         kind: Kind::Integer { min: -1, max: i64::MAX },
         unit: "microseconds",
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.slowlog_log_slower_than)
     },
     Parameter {
@@ -68,6 +69,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "128",
         kind: Kind::Integer { min: 0, max: i64::MAX },
         unit: "entries",
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.slowlog_max_len)
     },
     Parameter {
@@ -77,6 +79,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: -1, max: i64::MAX },
         unit: "bytes",
         origin: Origin::Valkey,
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.commandlog_request_larger_than)
     },
     Parameter {
@@ -86,6 +89,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 0, max: i64::MAX },
         unit: "entries",
         origin: Origin::Valkey,
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.commandlog_large_request_max_len)
     },
     Parameter {
@@ -95,6 +99,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: -1, max: i64::MAX },
         unit: "bytes",
         origin: Origin::Valkey,
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.commandlog_reply_larger_than)
     },
     Parameter {
@@ -104,6 +109,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         kind: Kind::Integer { min: 0, max: i64::MAX },
         unit: "entries",
         origin: Origin::Valkey,
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.commandlog_large_reply_max_len)
     },
     Parameter {
@@ -112,12 +118,14 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "0",
         kind: Kind::Integer { min: 0, max: i64::MAX },
         unit: "milliseconds",
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.latency_monitor_threshold)
     },
     Parameter {
         name: "latency-tracking",
         help: "Measure how long commands take (INFO latencystats, LATENCY HISTOGRAM)",
         default: "yes",
+        owner: Owner::Sandbox,
         ..Parameter::flag(|config| &config.latency_tracking)
     },
     Parameter {
@@ -125,6 +133,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "Percentiles that INFO latencystats reports",
         default: "50 99 99.9",
         kind: Kind::Percentiles,
+        owner: Owner::Sandbox,
         ..Parameter::text(|config| &config.latency_tracking_info_percentiles)
     },
     Parameter {
@@ -132,12 +141,14 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         help: "Count keys by the bytes that they take, too, in INFO keysizes",
         default: "no",
         origin: Origin::RedisSince("8.6"),
+        owner: Owner::Sandbox,
         ..Parameter::flag(|config| &config.key_memory_histograms)
     },
     Parameter {
         name: "notify-keyspace-events",
         help: "Keyspace events to publish, by Redis's letters; empty for none",
         kind: Kind::Events,
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.notify_keyspace_events)
     },
 ];

@@ -1,6 +1,6 @@
 //! Who may connect, and what they may do.
 
-use super::super::{Changes, Kind, Origin, Parameter};
+use super::super::{Changes, Kind, Origin, Owner, Parameter};
 use super::words::{CLOUDS, ENABLED_FOR, PUBSUB_DEFAULTS, TOKENS_FROM};
 
 pub(super) const PARAMETERS: &[Parameter] = &[
@@ -30,6 +30,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         default: "128",
         kind: Kind::Integer { min: 0, max: i64::MAX },
         unit: "entries",
+        owner: Owner::Sandbox,
         ..Parameter::integer(|config| &config.acllog_max_len)
     },
     Parameter {

@@ -28,6 +28,7 @@ mod walking;
 mod writing;
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 
 use crate::allocator::taken_bytes;
 use crate::keyspace::Shard;
@@ -320,6 +321,11 @@ impl<'a> Transaction<'a> {
     /// How many databases there are.
     pub fn databases(&self) -> usize {
         self.keyspace.databases()
+    }
+
+    /// The numbers by which clients know the databases.
+    pub fn database_numbers(&self) -> Range<usize> {
+        self.keyspace.database_numbers()
     }
 
     /// The number of the current database.

@@ -119,9 +119,9 @@ impl LostLock {
         by == Some(self.client) && !self.why.is_by_itself()
     }
 
-    /// The channel of the lock, and the message there.
-    pub fn message(&self) -> (Vec<u8>, Vec<u8>) {
-        let LostLock { database, key, number, why, .. } = self;
+    /// The channel of the lock, whose database clients know by this number, and the message there.
+    pub fn message(&self, database: usize) -> (Vec<u8>, Vec<u8>) {
+        let LostLock { key, number, why, .. } = self;
         let channel = [format!("__lock@{database}__:").as_bytes(), key].concat();
         (channel, format!("{number} {}", why.name()).into_bytes())
     }
