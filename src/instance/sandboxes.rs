@@ -250,6 +250,7 @@ impl Sandboxes {
         drop(state);
         if let Some(gone) = &gone {
             gone.instance.clients.all().iter().for_each(|client| client.ask_to_leave(Leaving::Now));
+            empty(&gone.instance);
         }
         lease.is_some() || gone.is_some()
     }
@@ -309,7 +310,7 @@ impl Sandboxes {
                 .collect();
             let gone: Vec<_> = ended.iter().filter_map(|number| state.living.remove(number)).collect();
             drop(state);
-            drop(gone);
+            gone.iter().for_each(|gone| empty(&gone.instance));
         }
     }
 
@@ -317,6 +318,16 @@ impl Sandboxes {
     pub(crate) fn close(&self) {
         let gone = std::mem::take(&mut *self.state.lock());
         drop(gone);
+    }
+}
+
+/// Has the data freed in the background. Without that, the thread would free them on which the instance ends.
+fn empty(instance: &Instance) {
+    // If a script has them, they end with it.
+    if let Ok(mut everything) = instance.keyspace.begin_all(0) {
+        everything.flush_all();
+        everything.free_in_background();
+        drop(everything.take_effects());
     }
 }
 
