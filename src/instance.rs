@@ -4,6 +4,7 @@ mod aof;
 mod delivery;
 mod ending;
 mod exporting;
+mod initial;
 mod loading;
 mod logins;
 mod memory;
@@ -17,7 +18,7 @@ mod turned_clock;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,7 @@ pub(crate) use delivery::Doer;
 pub(crate) use ending::{ReplyGate, Saving, Shutdown, ShutdownRequest};
 pub(crate) use exporting::Export;
 use exporting::Exports;
+pub(crate) use initial::{InitialContent, InitialData};
 pub(crate) use loading::Replay;
 use memory::{Exceeding, Peak, taken_bytes};
 pub(crate) use sandboxes::{Place, Sandboxes, Shown as ShownSandbox};
@@ -80,6 +82,10 @@ pub struct Instance {
     tokens: Arc<Tokens>,
     /// Its connected clients.
     pub clients: Arc<Clients>,
+    /// The changes of its keys that were counted when its data were those with which it begins.
+    changes_begun: AtomicU64,
+    /// What fills its data set where that is empty. Set before clients are let in.
+    pub(crate) initial: OnceLock<Arc<InitialData>>,
     /// Its place among the sandboxes of the server, if there are any.
     pub(crate) place: Option<Place>,
     /// The parameters that clients have set here alone, with their values before.
@@ -261,6 +267,7 @@ impl Instance {
         instance.listening_port.store(first.port(), Ordering::Relaxed);
         instance.supervisor = first.supervisor.clone();
         instance.tokens = Arc::clone(&first.tokens);
+        instance.initial = first.initial.clone();
         instance
     }
 
@@ -299,6 +306,8 @@ impl Instance {
             acl_log: AclLog::default(),
             tokens: Arc::default(),
             clients: Arc::new(clients),
+            changes_begun: AtomicU64::new(0),
+            initial: OnceLock::new(),
             place,
             own_settings: Mutex::default(),
             pubsub: PubSub::default(),

@@ -82,6 +82,13 @@ if value_of DISABLE_COMMANDS; then
 fi
 set +f
 
+# Initial data, in the order of their names, as images of databases take them.
+for file in /docker-entrypoint-initdb.d/*; do
+  case "$file" in
+    *.redis | *.resp | *.rdb | *.json) set -- "$@" --init "$file" ;;
+  esac
+done
+
 # The folders for data of these images, where one is mounted. This image has none of them.
 if [ "$(pwd)" = /data ]; then
   for folder in "${REDIS_DATA_DIR:-}" /bitnami/redis/data /bitnami/valkey/data; do

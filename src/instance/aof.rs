@@ -178,7 +178,7 @@ impl Instance {
     }
 
     /// Writes a new base, and returns how that ended.
-    pub(super) fn try_rewrite(&self) -> Result<Rewritten, String> {
+    pub(crate) fn try_rewrite(&self) -> Result<Rewritten, String> {
         let aof = &self.persistence.aof;
         let turns = aof.turns();
         let (place, manifest) = aof.files(self.aof_place())?;

@@ -12,6 +12,7 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 use std::future::pending;
 use std::ptr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -102,13 +103,11 @@ impl Sandboxes {
             return Ok(());
         }
         if !config.store.get().is_empty() {
-            return Err("keyfast: options --sandboxes and --store: sandboxes live in memory only".to_owned());
+            return Err("options --sandboxes and --store: sandboxes live in memory only".to_owned());
         }
         let all = count * databases;
         if all > DATABASES_MAX {
-            return Err(format!(
-                "keyfast: option --sandboxes: {DATABASES_MAX} databases at most, and not {all}"
-            ));
+            return Err(format!("option --sandboxes: {DATABASES_MAX} databases at most, and not {all}"));
         }
         config.databases.set(all as i64);
         Ok(())
@@ -173,14 +172,20 @@ impl Sandboxes {
     /// Lets a client that leaves one sandbox enter another one. `None` if the server ends.
     pub(crate) fn go(&self, from: &Instance, to: usize) -> Option<Arc<Instance>> {
         let first = self.first()?;
+        let is_there = || to == 0 || self.state.lock().living.contains_key(&to);
+        // It takes time if there are initial data: no other client waits for it.
+        let mut made = if is_there() { None } else { Some(self.make.get()?(&first, to)) };
         let mut state = self.state.lock();
         let entered = match to {
             0 => first,
             _ => {
                 let sandbox = match state.living.entry(to) {
+                    // Another client may have been quicker.
                     Entry::Occupied(there) => there.into_mut(),
                     Entry::Vacant(place) => {
-                        let (instance, upkeep) = self.make.get()?(&first, to);
+                        // Or the sandbox has been given back meanwhile.
+                        let new = made.take().or_else(|| Some(self.make.get()?(&first, to)));
+                        let (instance, upkeep) = new?;
                         place.insert(Sandbox { instance, clients: 0, _upkeep: upkeep })
                     }
                 };
@@ -191,7 +196,7 @@ impl Sandboxes {
         state.leases.get_mut(&to).into_iter().for_each(|lease| lease.ends_at = None);
         let gone = self.left(&mut state, from);
         drop(state);
-        drop(gone);
+        drop((gone, made));
         Some(entered)
     }
 
@@ -353,14 +358,22 @@ impl Instance {
         self.place.as_ref().map_or_else(Vec::new, |place| place.all.living())
     }
 
+    /// Notes that its data are those with which it begins.
+    pub(crate) fn note_begun(&self) {
+        self.changes_begun.store(self.keyspace.changes().unwrap_or(0), Ordering::Relaxed);
+    }
+
     /// Whether it differs in nothing that a client could notice from a sandbox that is just made.
     fn is_as_new(&self) -> bool {
-        let holds_nothing =
-            self.keyspace.totals_soon().is_some_and(|totals| totals.sizes.iter().all(|size| size.keys == 0));
+        let begins_with_data = self.initial.get().is_some_and(|initial| !initial.is_empty());
+        let has_own_data = match begins_with_data {
+            true => self.keyspace.changes() != Some(self.changes_begun.load(Ordering::Relaxed)),
+            false => !self.keyspace.totals_soon().is_some_and(|all| all.sizes.iter().all(|it| it.keys == 0)),
+        };
         let usage = self.scripting.usage();
-        holds_nothing
+        !has_own_data
             && usage.scripts == 0
-            && self.scripting.libraries().all().len() == 0
+            && (begins_with_data || self.scripting.libraries().all().len() == 0)
             && self.faults.count() == 0
             && !self.clock.is_turned()
             && self.lens.findings(1).is_empty()

@@ -39,6 +39,8 @@ pub(super) struct Loader {
     pub(super) users: Vec<OwnedRequest>,
     /// Commands with their new names; an empty name removes the command.
     pub(super) renamed: Renamed,
+    /// Files with initial data, in their order.
+    pub(super) initial: Vec<PathBuf>,
     /// Directives that have no effect here, and would have one in Redis.
     pub(super) foreign: Vec<String>,
     /// Directives that ask for a feature that Keyfast lacks.
@@ -183,15 +185,16 @@ impl Loader {
         match (name.as_str(), request.len()) {
             ("include", 2) => return self.include(request.at(1), place, depth),
             ("rename-command", 3) => return self.rename(request.at(1), request.at(2)),
+            ("init", 2) => return self.take_initial(request.at(1)),
             ("user", 2..) => return self.declare_user(words, place),
             ("sentinel", _) | ("loadmodule", 2..) => {
                 if let Some(why) = foreign::missing(&name, &value) {
                     self.miss(name, why, place);
                 }
             }
-            ("include" | "rename-command" | "user" | "loadmodule", _) => {
+            ("include" | "init" | "rename-command" | "user" | "loadmodule", _) => {
                 let count = match name.as_str() {
-                    "include" => "one file",
+                    "include" | "init" => "one file",
                     "rename-command" => "the name of a command and its new name",
                     "user" => "a name",
                     _ => "a path",
@@ -267,6 +270,14 @@ impl Loader {
         let text = read_file(path).map_err(from)?;
         self.load(&text, Source::Included(path), depth + 1).map_err(Wrong::Complaint)?;
         self.open_files.truncate(outer_files);
+        Ok(())
+    }
+
+    /// Takes the name of a file with initial data, which is read when the server starts.
+    fn take_initial(&mut self, path: &[u8]) -> Result<(), Wrong> {
+        let path = Path::new(std::ffi::OsStr::from_bytes(path));
+        let absolute = std::path::absolute(path);
+        self.initial.push(absolute.map_err(|error| Wrong::Line(files::reason(&error).to_string()))?);
         Ok(())
     }
 

@@ -45,6 +45,8 @@ pub struct Startup {
     pub users: Vec<OwnedRequest>,
     /// Commands with their new names; an empty name removes the command.
     pub renamed: Renamed,
+    /// Files with initial data, in their order.
+    pub initial: Vec<PathBuf>,
     /// Directives that have no effect here, and would have one in Redis.
     pub foreign: Vec<String>,
     /// Directives for features that Keyfast lacks, and what the user would miss.
@@ -93,7 +95,7 @@ pub fn parse(
             loader.check_missing()?;
             loader.check_users()?;
             check_log_file(&loader.config)?;
-            let Loader { config, users, renamed, mut foreign, missing, .. } = loader;
+            let Loader { config, users, renamed, initial, mut foreign, missing, .. } = loader;
             let has_users = !users.is_empty() || !config.aclfile.get().is_empty();
             let strange_variables =
                 environment::judge(&unknown_variables, &config, has_users).map_err(wrong)?;
@@ -103,6 +105,7 @@ pub fn parse(
                 config,
                 users,
                 renamed,
+                initial,
                 foreign,
                 missing,
                 has_secret_arguments: loading::holds_secret(&lines),

@@ -3,7 +3,7 @@
 use crate::config::{foreign, parameters};
 
 /// Directives that are not parameters.
-const DIRECTIVES: &[&str] = &["include", "loadmodule", "rename-command", "user"];
+const DIRECTIVES: &[&str] = &["include", "init", "loadmodule", "rename-command", "user"];
 
 /// What other servers and clients call a parameter.
 const OTHER_WORDS: &[(&str, &str)] = &[

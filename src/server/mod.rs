@@ -36,12 +36,13 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::commands;
+use crate::commands::execution::initial::fill_new;
 use crate::commands::execution::replay;
 use crate::host::Host;
 use crate::host::rota::Clientele;
 use crate::host::runtime::threads;
 use crate::host::watchdog::hand_over;
-use crate::instance::{Hooks, Instance, Sandboxes, Scale, ShutdownRequest};
+use crate::instance::{Hooks, InitialData, Instance, Sandboxes, Scale, ShutdownRequest};
 use crate::options::Startup;
 use crate::remote::{self, Remote, Settings};
 use crate::upkeep::{self, Upkeep};
@@ -104,7 +105,11 @@ impl Server {
         startup: Startup,
         hooks: Hooks,
     ) -> Result<Server, String> {
-        let Startup { config, users, renamed, .. } = startup;
+        let Startup { config, users, renamed, initial, .. } = startup;
+        let initial = Arc::new(InitialData::read(&initial)?);
+        if !initial.is_empty() && !config.store.get().is_empty() {
+            return Err("options --init and --store: initial data fill memory only".to_owned());
+        }
         let hooks = Hooks { hand_over, ..hooks };
         Sandboxes::check(&config)?;
         let clientele = Clientele::new(&host.rota, scale.account.clone());
@@ -115,11 +120,17 @@ impl Server {
             let make = move |first: &Instance, number| {
                 let _entered = runtime.enter();
                 let made = Arc::new(Instance::beside(first, number, known.clone()));
+                if let Err(why) = fill_new(&made) {
+                    tracing::warn!("Database {number} begins empty: {why}");
+                }
+                made.note_begun();
                 let upkeep: Box<dyn Any + Send> = Box::new(upkeep::start_in_memory(&made));
                 (made, upkeep)
             };
             place.all.open(&instance, Box::new(make));
         }
+        // It is set here only.
+        let _ = instance.initial.set(initial);
         instance.declare_users(&users)?;
         instance.load_users()?;
         let entered = host.runtime.enter();
@@ -147,6 +158,7 @@ impl Server {
                 false => instance.load(),
             }
         })?;
+        fill_new(instance)?;
         self.look_for_leftovers()
     }
 

@@ -14,6 +14,7 @@ mod damage;
 mod durability;
 mod exporting;
 mod forgiving;
+mod initial;
 mod instances;
 mod kept;
 mod killed;

@@ -24,7 +24,11 @@ fn named(test: &str) -> Folder {
 
 /// What starts a container, with the programs of a folder before those of this machine. Root stays root.
 fn entry(programs: &Folder) -> Command {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/image/docker-entrypoint.sh");
+    entry_by(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/image/docker-entrypoint.sh"), programs)
+}
+
+/// The same with another script.
+fn entry_by(script: &Path, programs: &Folder) -> Command {
     let mut command = programs.command();
     let others = std::env::var("PATH").expect("a path");
     command.env("PATH", format!("{}:{others}", programs.file(""))).env("SKIP_DROP_PRIVS", "1");
@@ -54,6 +58,26 @@ fn flags_in_the_variables_of_other_images_overrule_the_command() {
     {
         assert_eq!(parameter(&mut client, name), format!("\"{value}\""), "{name}");
     }
+}
+
+#[test]
+fn files_in_the_folder_for_initial_data_are_loaded_in_the_order_of_their_names() {
+    let programs = named("initial");
+    let script = include_str!("../../src/image/docker-entrypoint.sh");
+    let folder = programs.file("a folder");
+    fs::create_dir(&folder).expect("a folder");
+    for (name, text) in [("20.redis", "APPEND k b\n"), ("10.redis", "SET k a\n"), ("30.json", "{\"j\": 1}")] {
+        fs::write(Path::new(&folder).join(name), text).expect("a file");
+    }
+    fs::write(Path::new(&folder).join("readme.txt"), "no data").expect("a file");
+    assert_eq!(script.matches("/docker-entrypoint-initdb.d/*").count(), 1);
+    let script = script.replace("/docker-entrypoint-initdb.d/*", &format!("'{folder}'/*"));
+    programs.write("entry", &script);
+    let mut command = entry_by(Path::new(&programs.file("entry")), &programs);
+    command.args(["redis-server", "--port", "0", "--bind", "127.0.0.1", "--save", ""]);
+    let server = Server::run(&mut command, 0);
+    server.client().line("GET k").is("ab");
+    server.client().line("GET j").is("1");
 }
 
 #[test]

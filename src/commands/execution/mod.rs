@@ -10,6 +10,7 @@ pub(crate) mod admission;
 pub(crate) mod blocking;
 pub(crate) mod client_room;
 pub(crate) mod cost;
+pub(crate) mod initial;
 pub(crate) mod intent;
 pub(crate) mod origin;
 pub(crate) mod permission;

@@ -41,7 +41,7 @@ pub fn load_again(instance: &Instance, tx: &mut Everything<&mut Transaction<'_>>
 }
 
 /// Runs the requests of a log, one after the other, as a user with all permissions.
-struct Replayer<'a> {
+pub(super) struct Replayer<'a> {
     instance: &'a Instance,
     session: Session,
     /// Whether the caller has the turn of scripts.
@@ -52,7 +52,7 @@ struct Replayer<'a> {
 }
 
 impl Replayer<'_> {
-    fn new(instance: &Instance, has_turn: bool) -> Replayer<'_> {
+    pub(super) fn new(instance: &Instance, has_turn: bool) -> Replayer<'_> {
         let nowhere = Address::Unix(Path::new("").into());
         let registration = instance.clients.register(nowhere.clone(), nowhere, -1);
         // Users were allowed to do what the log holds, even if they may not do it now.
@@ -96,6 +96,47 @@ impl Replay for Replayer<'_> {
             }
             return Ok(());
         }
+        match self.execute(tx, command, request, fence)? {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let mut why = format!("{} failed: '{}'", shown(request), error.as_bytes().escape_ascii());
+                // The next requests would change another database.
+                if command.traits.contains(Traits::PROVIDES) {
+                    why.push_str(" (the parameter 'databases' may have to be larger)");
+                    return Err(why);
+                }
+                // The server that logged it may have done a part of it. That part is done again now.
+                tracing::warn!("While the log was replayed: {why}");
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Replayer<'_> {
+    /// Runs a request that must succeed.
+    ///
+    /// # Errors
+    ///
+    /// With a line for people.
+    pub(super) fn demand(&mut self, tx: &mut Transaction<'_>, request: Request<'_>) -> Result<(), String> {
+        let command = self.find(request)?;
+        if !has_effect(command) {
+            return Err(format!("{} changes no data", command.name.replace('|', " ").to_uppercase()));
+        }
+        let text = |why: Error| String::from_utf8_lossy(why.as_bytes()).into_owned();
+        self.execute(tx, command, request, None)?.map_err(text)
+    }
+
+    /// Runs a request, and returns the error with which it fails. If it writes a lock that has a number,
+    /// `fence` is that.
+    fn execute(
+        &mut self,
+        tx: &mut Transaction<'_>,
+        command: &'static Command,
+        request: Request<'_>,
+        fence: Option<u64>,
+    ) -> Result<Result<(), Error>, String> {
         let Replayer { instance, session, has_turn, out, .. } = self;
         // There is no client that could wait.
         session.may_not_wait = matches!(command.run, Run::Block(_));
@@ -118,20 +159,7 @@ impl Replay for Replayer<'_> {
             tx.set_fence(key, fence);
         }
         instance.deliver(session, request);
-        match result {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let mut why = format!("{} failed: '{}'", shown(request), error.as_bytes().escape_ascii());
-                // The next requests would change another database.
-                if command.traits.contains(Traits::PROVIDES) {
-                    why.push_str(" (the parameter 'databases' may have to be larger)");
-                    return Err(why);
-                }
-                // The server that logged it may have done a part of it. That part is done again now.
-                tracing::warn!("While the log was replayed: {why}");
-                Ok(())
-            }
-        }
+        Ok(result.map(|_sent| ()))
     }
 }
 

@@ -16,6 +16,7 @@ use crate::commands::args::{self, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
 use crate::commands::execution::admission::busy;
+use crate::commands::execution::initial::{check_again, fill};
 use crate::commands::facts::{Argument, Categories, Command, Flags, Group, Reach, Result, Run};
 
 pub(in crate::commands) const COMMANDS: &[Command] = &[SANDBOX];
@@ -100,7 +101,10 @@ const SANDBOX_LIST: Command = Command {
     summary: "Lists the sandboxes that there are.",
     complexity: "O(N) where N is the number of sandboxes",
     tips: &["nondeterministic_output"],
-    example: &[("SANDBOX LIST ALL", "(error) ERR wrong number of arguments for 'sandbox|list' command")],
+    example: &[(
+        "SANDBOX LIST",
+        "(error) ERR This server has no sandboxes: it was started without --sandboxes",
+    )],
     run: Run::Message(list),
     ..SANDBOXES
 };
@@ -237,6 +241,9 @@ fn reset(instance: &Instance, session: &mut Session, request: Request<'_>, reply
 /// Takes everything away that clients have left in an instance: keys, scripts, functions, settings, faults, a
 /// turned clock, a pause, what is counted, and what the logs and the lens have noted.
 fn make_new(instance: &Instance, session: &mut Session) -> Result<()> {
+    let is_logged = instance.persistence.aof.is_on();
+    let in_words = |why: String| Error::text(format!("ERR {why}"));
+    check_again(instance, is_logged).map_err(in_words)?;
     let mut everything = instance.keyspace.begin_all(0).map_err(|_busy| busy(instance))?;
     everything.flush_all();
     everything.free_in_background();
@@ -253,6 +260,7 @@ fn make_new(instance: &Instance, session: &mut Session) -> Result<()> {
             Ok::<(), Error>(())
         })?;
     }
+    let filled = fill(instance, &mut everything.as_mut(), is_logged);
     instance.faults.clear();
     instance.clients.pause.end();
     for (name, value) in std::mem::take(&mut *instance.own_settings.lock()) {
@@ -268,6 +276,7 @@ fn make_new(instance: &Instance, session: &mut Session) -> Result<()> {
     }
     instance.notify(effects, None);
     drop(everything);
+    instance.note_begun();
     instance.lens.reset();
     instance.allow_lock_news();
     instance.acl_log.clear();
@@ -275,5 +284,5 @@ fn make_new(instance: &Instance, session: &mut Session) -> Result<()> {
     statistics.reset();
     statistics.command_logs.clear();
     statistics.latency.forget(|_| true);
-    Ok(())
+    filled.map_err(in_words)
 }
