@@ -462,9 +462,7 @@ fn a_reset_makes_a_number_as_it_was_and_keeps_its_clients() {
         assert_eq!(client.line("FUNCTION LIST").items().len(), 0);
         assert_eq!(client.line("FAULT LIST").items().len(), 0);
         assert_eq!(client.line("LOCKS LIST").items().len(), 0);
-        // On a busy machine, a later command may be slow.
-        let slow = client.line("SLOWLOG GET 100").reply().to_string();
-        assert!(!slow.contains("ACQUIRE"), "{slow}");
+        client.line("SLOWLOG LEN").is(0);
         let setting = client.line("CONFIG GET hash-max-listpack-entries").reply();
         assert_eq!(field(&setting, "hash-max-listpack-entries"), "512".into());
         watcher.line("EXEC").is_nil();
@@ -491,20 +489,6 @@ fn a_reset_makes_a_plain_server_ask_for_no_password_and_write_no_log() {
         assert_eq!(field(&settings, name), value.into(), "{name}");
     }
     assert_eq!(other.info("aof_enabled"), "0");
-}
-
-#[test]
-fn a_client_that_waits_for_a_lock_has_it_after_a_reset() {
-    let server = start();
-    let (mut holder, mut waiter, mut other) = (client_in(&server, 2), client_in(&server, 2), server.client());
-    for reset in ["SANDBOX RESET", "SANDBOX RESET 2"] {
-        holder.line("LOCK ACQUIRE l a PX 60000").integer();
-        waiter.send_and_wait(&mut holder, "LOCK ACQUIRE l b PX 60000 WAIT 60000");
-        if reset.ends_with('2') { &mut other } else { &mut holder }.line(reset).is_ok();
-        waiter.reply().integer();
-        holder.line("GET l").is("b");
-        holder.line("DEL l").is(1);
-    }
 }
 
 /// A script takes the interpreter first and its keys then. So must a reset: otherwise each has what the other

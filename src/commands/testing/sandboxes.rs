@@ -272,18 +272,11 @@ fn make_new(instance: &Instance, session: &mut Session) -> Result<()> {
     everything.serve_blocked();
     let effects = everything.take_effects();
     // The log of another instance is no concern of the client's replies: it has none.
-    let is_logged_here = session.client.id > 0 && instance.first_sandbox().is_none();
-    let logged = match is_logged_here {
-        true => {
-            session.logged.commit(&mut everything);
-            session.logged.end
-        }
-        false => everything.commit().unwrap_or(0),
-    };
+    if session.client.id > 0 && instance.first_sandbox().is_none() {
+        session.logged.commit(&mut everything);
+    }
     instance.notify(effects, None);
-    let served = everything.take_served();
     drop(everything);
-    served.into_iter().for_each(|served| served.deliver(logged));
     instance.note_begun();
     instance.lens.reset();
     instance.allow_lock_news();
