@@ -46,6 +46,8 @@ pub struct Clients {
     pub pause: Pause,
     /// How many clients were cut off since their output exceeded a limit.
     cut_off: Arc<AtomicU64>,
+    /// The progress of client eviction (`maxmemory-clients`), while they take too much.
+    pub eviction: Mutex<Eviction>,
     count: AtomicUsize,
     now_ms: AtomicU64,
     common: Arc<Common>,
@@ -58,8 +60,6 @@ struct Common {
     output_limits: Arc<OutputLimits>,
     /// The memory that all clients take together.
     memory: Arc<ClientMemory>,
-    /// The progress of client eviction (`maxmemory-clients`), while they take too much.
-    eviction: Mutex<Eviction>,
     /// How many clients there are.
     count: AtomicUsize,
     last_id: AtomicU64,
@@ -296,7 +296,6 @@ impl Clients {
         Clients::of(Arc::new(Common {
             output_limits,
             memory: Arc::default(),
-            eviction: Mutex::default(),
             count: AtomicUsize::new(0),
             last_id: AtomicU64::new(0),
             began: Instant::now(),
@@ -315,6 +314,7 @@ impl Clients {
             monitor_count: AtomicUsize::new(0),
             pause: Pause::default(),
             cut_off: Arc::default(),
+            eviction: Mutex::default(),
             count: AtomicUsize::new(0),
             now_ms: AtomicU64::new(common.began.elapsed().as_millis() as u64),
             common,
@@ -324,11 +324,6 @@ impl Clients {
     /// The memory that the clients of all sandboxes take together.
     pub fn memory(&self) -> &ClientMemory {
         &self.common.memory
-    }
-
-    /// The progress of client eviction, for all sandboxes.
-    pub fn eviction(&self) -> &Mutex<Eviction> {
-        &self.common.eviction
     }
 
     /// How many clients all sandboxes of the server have.
@@ -677,11 +672,6 @@ impl Client {
     /// Whether locks hang on its connection. Then the server does not close it to save something.
     pub fn has_bound_locks(&self) -> bool {
         self.known_lifeline().is_some_and(|lifeline| lifeline.count() > 0)
-    }
-
-    /// Whether it is notified of the loss of a lock.
-    pub fn is_notified_of_locks(&self) -> bool {
-        self.known_lifeline().is_some_and(|lifeline| lifeline.notified_count() > 0)
     }
 
     /// When it is disconnected, since the token ends with which it has authenticated, if it has, in

@@ -16,8 +16,6 @@ pub(super) const BRIEF: Costs = ARGUMENTS.brief_up_to(usize::MAX);
 pub(super) const BRIEF_ALONE: Costs = ARGUMENTS.brief_up_to(2);
 /// As much as there are arguments, whatever the values are.
 pub(super) const ARGUMENTS: Costs = Costs::ARGUMENTS;
-/// It may wait for a script, so that it needs a thread which serves no other clients.
-pub(super) const LONG: Costs = Costs::of(|_| Cost::of_copied(usize::MAX));
 /// The whole values, which it reads, or may have to.
 pub(super) const ALL: Costs = Costs::of(|estimate| estimate.reading(u64::MAX));
 /// A part of the values that may be small, or all of them.

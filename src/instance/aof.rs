@@ -120,9 +120,6 @@ impl Instance {
 
     /// Begins or ends the log, if `appendonly` has changed.
     pub(super) fn configure_aof(&self) {
-        if self.lives_in_memory_only() {
-            return;
-        }
         let (aof, is_on) = (&self.persistence.aof, self.config.appendonly.get());
         if aof.turn(is_on) {
             if is_on {

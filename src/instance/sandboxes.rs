@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
 use super::Instance;
-use crate::clients::{Leaving, Registration};
+use crate::clients::Leaving;
 use crate::config::{Checked, Config};
 
 /// The sandboxes of a server.
@@ -169,9 +169,8 @@ impl Sandboxes {
         (sandbox < self.count).then_some((sandbox, database % self.databases))
     }
 
-    /// Lets a client that leaves one sandbox enter another one, which then has its registration. `None` if
-    /// the server ends.
-    pub(crate) fn go(&self, from: &Instance, to: usize, client: &mut Registration) -> Option<Arc<Instance>> {
+    /// Lets a client that leaves one sandbox enter another one. `None` if the server ends.
+    pub(crate) fn go(&self, from: &Instance, to: usize) -> Option<Arc<Instance>> {
         let first = self.first()?;
         let is_there = || to == 0 || self.state.lock().living.contains_key(&to);
         // It takes time if there are initial data: no other client waits for it.
@@ -195,8 +194,6 @@ impl Sandboxes {
             }
         };
         state.leases.get_mut(&to).into_iter().for_each(|lease| lease.ends_at = None);
-        // From here on it is one of those that leave if the sandbox is dropped.
-        client.go_to(&entered.clients);
         let gone = self.left(&mut state, from);
         drop(state);
         drop((gone, made));
@@ -258,7 +255,6 @@ impl Sandboxes {
         drop(state);
         if let Some(gone) = &gone {
             gone.instance.clients.all().iter().for_each(|client| client.ask_to_leave(Leaving::Now));
-            gone.instance.scripting.running.kill_with_data();
             empty(&gone.instance);
         }
         lease.is_some() || gone.is_some()
@@ -351,21 +347,10 @@ impl fmt::Debug for Sandboxes {
 }
 
 impl Instance {
-    /// Whether it is a sandbox without files: any but the first one.
-    pub(super) fn lives_in_memory_only(&self) -> bool {
-        self.place.as_ref().is_some_and(|place| place.number > 0)
-    }
-
     /// The server itself, if this is another sandbox of it.
     pub(crate) fn first_sandbox(&self) -> Option<Arc<Instance>> {
         let place = self.place.as_ref().filter(|place| place.number > 0)?;
         place.all.first()
-    }
-
-    /// All sandboxes that there are, this one among them; none on a server without any.
-    pub(crate) fn all_sandboxes(&self) -> Vec<Arc<Instance>> {
-        let all = self.place.iter().map(|place| &place.all);
-        all.flat_map(|all| all.first().into_iter().chain(all.living())).collect()
     }
 
     /// Those of its sandboxes that there are besides the server itself.
@@ -394,8 +379,5 @@ impl Instance {
             && self.lens.findings(1).is_empty()
             && self.clients.pause.paused().is_none()
             && self.own_settings.lock().is_empty()
-            && self.expires_actively.load(Ordering::Relaxed)
-            && !self.pauses_cron.load(Ordering::Relaxed)
-            && !self.keyspace.skips_checksums()
     }
 }

@@ -217,12 +217,6 @@ impl Running {
         killed.or_else(check).map(|_| ())
     }
 
-    /// Kills what runs, even if it has written: the data end with it.
-    pub fn kill_with_data(&self) {
-        let killed = |run: u64| (run & RUNS != 0).then_some(run | IS_KILLED);
-        let _ = self.0.run.fetch_update(Ordering::AcqRel, Ordering::Acquire, killed);
-    }
-
     /// The function that the interpreter calls at intervals.
     pub(super) fn hook(&self) -> impl Fn() -> Result<(), Killed> + Send + Sync + 'static {
         let running = self.clone();

@@ -275,11 +275,8 @@ impl Conversation {
     /// Executes the requests that have been read whole.
     pub(super) fn answer(&mut self) -> Answered {
         let mut answered = self.answer_batch();
-        // Replies that wait for the log of this sandbox are written first. A script may have the shards with
-        // the keys that the client has watched.
-        let may_go =
-            |this: &Self| !this.instance.persistence.aof.is_on() && this.session.watching.is_forgotten();
-        while matches!(answered, Answered::Leaving) && may_go(self) {
+        // Replies that wait for the log of this sandbox are written first.
+        while matches!(answered, Answered::Leaving) && !self.instance.persistence.aof.is_on() {
             self.go();
             answered = self.answer_batch();
         }
@@ -292,10 +289,11 @@ impl Conversation {
     pub(super) fn go(&mut self) {
         let Conversation { instance, session, registration, .. } = self;
         let Some(place) = &instance.place else { return };
-        let Some(entered) = place.all.go(instance, session.goes_to, registration) else {
+        let Some(entered) = place.all.go(instance, session.goes_to) else {
             session.is_closing = true;
             return;
         };
+        registration.go_to(&entered.clients);
         session.logged = Own::default();
         session.first_database = entered.keyspace.shown_database(0);
         session.show(|_| {});

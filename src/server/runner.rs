@@ -121,22 +121,16 @@ impl<Stream: Wire> Runner<Stream> {
             let is_meant = |key: &[u8]| !left.ignores_lock(key);
             left.lens.leave(session.client.id, left.clock.now_ms(), is_meant);
         }
-        self.end_watching().await;
-        let Conversation { instance, session, .. } = &self.conversation;
-        // What it leaves behind is tidied up in time.
-        instance.stir();
-        if let Some(place) = &instance.place {
-            place.all.leave(instance, session.client.id);
-        }
-    }
-
-    async fn end_watching(&mut self) {
-        let Conversation { instance, session, .. } = &mut self.conversation;
         instance.keyspace.unwatch(&mut session.watching);
         while !session.watching.is_forgotten() {
             // A script has the shards.
             sleep(SCRIPT_GLANCE).await;
             instance.keyspace.unwatch(&mut session.watching);
+        }
+        // What it leaves behind is tidied up in time.
+        instance.stir();
+        if let Some(place) = &instance.place {
+            place.all.leave(instance, session.client.id);
         }
     }
 
@@ -235,7 +229,6 @@ impl<Stream: Wire> Runner<Stream> {
             Answered::Migrating => Box::pin(self.sit_out_migration()).await,
             Answered::Long => self.wait_for_thread().await,
             Answered::Leaving => {
-                Box::pin(self.end_watching()).await;
                 self.conversation.go();
                 Ok(())
             }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use support::client::{Client, Reply, request};
 use support::folder::Folder;
 use support::replies::{field, field_of, integer};
-use support::server::{Server, free_port, wait_until};
+use support::server::{Server, wait_until};
 
 use keyfast::internals::commands::all;
 
@@ -109,7 +109,6 @@ fn what_a_client_would_leave_behind_keeps_it_there() {
         ("SUBSCRIBE c", "UNSUBSCRIBE c", "while the client listens to channels"),
         ("CLIENT TRACKING ON", "CLIENT TRACKING OFF", "while the client tracks keys"),
         ("LOCK ACQUIRE l a PX 5000 BOUND", "LOCK RELEASE l a", "while locks are bound to the connection"),
-        ("LOCK ACQUIRE l a PX 5000 NOTIFY", "DEL l", "while the client has locks taken with NOTIFY"),
     ] {
         client.line(before).ignored();
         client.line("SELECT 2").is_error(&format!("{ELSEWHERE} {why}"));
@@ -262,40 +261,6 @@ fn a_client_that_is_reset_is_in_the_first_number_again() {
 }
 
 #[test]
-fn a_number_has_no_log_whatever_is_set() {
-    let folder = Folder::new("sandboxes_log");
-    let place = folder.file("");
-    let server = Server::start_with(&[OPTIONS, &["--dir", &place, "--appendonly", "yes"]].concat());
-    let (mut first, mut other) = (server.client3(), client_in(&server, 3));
-    for setting in ["timeout 0", "appendonly no", "appendonly yes"] {
-        first.line(&format!("CONFIG SET {setting}")).is_ok();
-        other.line("SET k v").is_ok();
-        assert_eq!(other.info("aof_enabled"), "0", "{setting}");
-        let refused = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
-        other.line("WAITAOF 1 0 0").is_error(refused);
-    }
-    assert_eq!(first.info("aof_enabled"), "1");
-}
-
-#[test]
-fn the_largest_client_of_all_numbers_is_disconnected_first() {
-    let server = start();
-    let (mut large, mut small, mut admin) = (client_in(&server, 5), client_in(&server, 3), server.client());
-    let part_of_a_request =
-        |bytes: usize| [b"*2\r\n$4\r\nECHO\r\n$9000000\r\n".as_slice(), &vec![b'x'; bytes]].concat();
-    large.send(&part_of_a_request(6_000_000));
-    small.send(&part_of_a_request(1_000_000));
-    let bytes = |admin: &mut Client| admin.info("mem_clients_normal").parse::<u64>().unwrap();
-    wait_until("they have all that", || bytes(&mut admin) > 6_900_000);
-    let limit = bytes(&mut admin) - 500_000;
-    admin.line(&format!("CONFIG SET maxmemory-clients {limit}")).is_ok();
-    small.send(b"x");
-    assert!(large.is_closed());
-    let known = admin.line("SANDBOX CLIENTS").text();
-    assert_eq!(known.lines().count(), 2, "{known}");
-}
-
-#[test]
 fn files_are_the_servers() {
     let server = start();
     let mut client = client_in(&server, 1);
@@ -306,22 +271,6 @@ fn files_are_the_servers() {
             .is_error("ERR A sandbox lives in memory only: database 0 has the files of the server");
     }
     client.line("GET k").is("v");
-}
-
-#[test]
-fn the_servers_file_has_the_settings_of_the_server() {
-    let folder = Folder::new("sandboxes_file");
-    let file = folder.write("keyfast.conf", "sandboxes 4\nenable-debug-command yes\n");
-    let port = free_port();
-    let options = ["keyfast.conf", "--bind", "127.0.0.1", "--port", &port.to_string()];
-    let server = Server::run(folder.command().args(options), port);
-    let mut client = client_in(&server, 2);
-    client.line("CONFIG SET hash-max-listpack-entries 7 timeout 99").is_ok();
-    for line in ["CONFIG REWRITE", "DEBUG CONFIG-REWRITE-FORCE-ALL"] {
-        client.line(line).is_ok();
-        let text = std::fs::read_to_string(&file).unwrap();
-        assert!(text.contains("timeout 99\n") && !text.contains("hash-max-listpack-entries 7"), "{text}");
-    }
 }
 
 #[test]
@@ -442,8 +391,6 @@ fn a_reset_makes_a_number_as_it_was_and_keeps_its_clients() {
             "SCRIPT LOAD return(1)",
             "LOCK ACQUIRE l a PX 60000",
             "FAULT ADD ON incr ERROR OOM",
-            "DEBUG SET-ACTIVE-EXPIRE 0",
-            "DEBUG PAUSE-CRON 1",
         ] {
             client.line(line).ignored();
         }
@@ -469,69 +416,7 @@ fn a_reset_makes_a_number_as_it_was_and_keeps_its_clients() {
         tracker.reply().is(Reply::Push(vec!["invalidate".into(), Reply::Null]));
         client.line("RPUSH list x").is(1);
         waiter.reply().is(Reply::Array(vec!["list".into(), "x".into()]));
-        client.line("SET short v PX 1").is_ok();
-        wait_until("keys expire by themselves again", || client.info("expired_keys") == "1");
     }
-}
-
-#[test]
-fn a_reset_makes_a_plain_server_ask_for_no_password_and_write_no_log() {
-    let folder = Folder::new("sandboxes_plain");
-    let server = Server::start_with(&["--dir", &folder.file("")]);
-    let mut client = server.client3();
-    client.line("CONFIG SET requirepass secret appendonly yes maxclients 77").is_ok();
-    server.client().line("PING").is_error("NOAUTH Authentication required.");
-    client.line("SANDBOX RESET").is_ok();
-    let mut other = server.client3();
-    other.line("PING").is_simple("PONG");
-    for (name, value) in [("requirepass", ""), ("appendonly", "no"), ("maxclients", "10000")] {
-        let settings = other.line(&format!("CONFIG GET {name}")).reply();
-        assert_eq!(field(&settings, name), value.into(), "{name}");
-    }
-    assert_eq!(other.info("aof_enabled"), "0");
-}
-
-/// A script takes the interpreter first and its keys then. So must a reset: otherwise each has what the other
-/// waits for.
-#[test]
-fn a_reset_and_scripts_wait_for_each_other() {
-    let folder = Folder::new("sandboxes_scripts");
-    let init = folder.write("init.redis", "EVAL \"return redis.call('SET', 'first', 'v')\" 0\n");
-    let server = Server::start_with(&[OPTIONS, &["--init", &init]].concat());
-    let mut runner = client_in(&server, 1);
-    runner
-        .cmd(["FUNCTION", "LOAD", "#!lua name=f\nredis.register_function('f', function() return 1 end)"])
-        .is("f");
-    let scripts = thread::spawn(move || {
-        for _ in 0..40 {
-            let script = "for i = 1, 100000 do end return redis.call('INCR', 'n')";
-            assert!(runner.cmd(["EVAL", script, "0"]).integer() > 0);
-            let _ = runner.try_line("FCALL f 0");
-        }
-    });
-    let (mut inside, mut outside) = (client_in(&server, 1), server.client());
-    while !scripts.is_finished() {
-        inside.line("SANDBOX RESET").is_ok();
-        outside.line("SANDBOX RESET 1").is_ok();
-    }
-    scripts.join().unwrap();
-    inside.line("SANDBOX RESET").is_ok();
-    inside.line("KEYS *").is(Reply::Array(vec!["first".into()]));
-}
-
-#[test]
-fn a_client_that_is_reset_leaves_when_a_script_lets_it() {
-    let server = start();
-    let (mut client, mut runner) = (client_in(&server, 1), client_in(&server, 1));
-    client.line("CONFIG SET busy-reply-threshold 1").is_ok();
-    client.line("WATCH k").is_ok();
-    runner.send(&request(["EVAL", "redis.call('SET', 'k', 'v') for i = 1, 2e7 do end", "0"]));
-    let mut observer = client_in(&server, 1);
-    wait_until("the script is slow", || matches!(observer.line("PING").reply(), Reply::Error(_)));
-    client.line("RESET").is_simple("RESET");
-    client.line("GET k").is_nil();
-    assert!(client.line("CLIENT LIST").text().contains(" db=0 "));
-    runner.reply().is_nil();
 }
 
 #[test]
@@ -546,58 +431,6 @@ fn a_dropped_number_ends_with_its_clients() {
     assert!(guest.is_closed());
     client_in(&server, 4).line("DBSIZE").is(0);
     admin.line("PING").is_simple("PONG");
-}
-
-#[test]
-fn a_dropped_number_ends_with_its_scripts() {
-    let server = start();
-    let (mut guest, mut admin) = (client_in(&server, 4), server.client3());
-    guest.send(&request(["EVAL", "redis.call('SET', 'k', 'v') while true do end", "0"]));
-    let keys = |admin: &mut Client| field(&admin.line("SANDBOX INFO 4").reply(), "keys");
-    client_in(&server, 4).line("CONFIG SET busy-reply-threshold 1").ignored();
-    wait_until("the script has the keys", || keys(&mut admin) == Reply::Null);
-    admin.line("SANDBOX DROP 4").is(1);
-    // It may still hear that its script was killed.
-    let _ = guest.try_reply_bytes();
-    assert!(guest.is_closed());
-    wait_until("its client has gone", || admin.info("connected_clients") == "1");
-    assert_eq!(admin.line("SANDBOX CLIENTS").text().lines().count(), 1);
-}
-
-/// No client is left behind in a sandbox that is dropped while the client enters it.
-#[test]
-fn clients_enter_a_number_that_is_dropped_or_they_leave() {
-    let server = start();
-    let until = Instant::now() + Duration::from_millis(500);
-    let hoppers: Vec<_> = (0..4)
-        .map(|_| {
-            let address = server.address();
-            thread::spawn(move || {
-                let mut client = Client::connect(address);
-                while Instant::now() < until {
-                    for number in [1, 2] {
-                        if client.try_line(&format!("SELECT {number}")).is_err() {
-                            client = Client::connect(address);
-                        }
-                    }
-                }
-                client
-            })
-        })
-        .collect();
-    let mut admin = server.client();
-    while Instant::now() < until {
-        admin.line("SANDBOX DROP 1").ignored();
-        admin.line("SANDBOX DROP 2").ignored();
-    }
-    let mut clients: Vec<Client> = hoppers.into_iter().map(|hopper| hopper.join().unwrap()).collect();
-    let known = admin.line("SANDBOX CLIENTS").text();
-    let ids: Vec<String> = known.lines().map(|line| field_of(line, "id")).collect();
-    for client in &mut clients {
-        if let Ok(Reply::Integer(id)) = client.try_line("CLIENT ID") {
-            assert!(ids.contains(&id.to_string()), "{id}: {known}");
-        }
-    }
 }
 
 /// Clients hop for each command, as pools that share connections do.

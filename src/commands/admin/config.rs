@@ -135,24 +135,6 @@ fn note_before(instance: &Instance, before: Before<'_>) {
     before.into_iter().for_each(|(named, value)| _ = settings.entry(named.parameter.name).or_insert(value));
 }
 
-/// Gives all parameters that clients have set here the values that they had before, or none.
-///
-/// # Errors
-///
-/// As of CONFIG SET.
-pub(in crate::commands) fn restore(instance: &Instance) -> Result<()> {
-    let before = std::mem::take(&mut *instance.own_settings.lock());
-    let settings = before.iter().filter_map(|(name, value)| {
-        let parameter = Parameter::named(name.as_bytes())?;
-        Some((Named { name: name.as_bytes(), parameter }, parameter.check(value).ok()?))
-    });
-    let restored = set_all(instance, settings.collect()).map(drop);
-    if restored.is_err() {
-        instance.own_settings.lock().extend(before);
-    }
-    restored
-}
-
 /// Parameters with the values that they had.
 type Before<'a> = Vec<(Named<'a>, Vec<u8>)>;
 

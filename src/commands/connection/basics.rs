@@ -310,7 +310,7 @@ fn reset(context: &mut Context<'_, '_>, _: Request<'_>, reply: Reply<'_>) -> Res
     session.subscriptions_changed();
     tracking::end(instance, session);
     session.reset(&instance.users);
-    if instance.first_sandbox().is_some() {
+    if instance.first_sandbox().is_some() && session.watching.is_forgotten() {
         session.goes_to = 0;
         session.wait = Some(Wait::Move);
     }
@@ -363,7 +363,6 @@ fn may_go(session: &Session) -> Result<()> {
         () if session.tracking.is_some() => "while the client tracks keys",
         () if session.client.profile.lock().is_monitor => "while the client gets every command (MONITOR)",
         () if session.client.has_bound_locks() => "while locks are bound to the connection",
-        () if session.client.is_notified_of_locks() => "while the client has locks taken with NOTIFY",
         () => return Ok(()),
     };
     Err(Error::text(format!("ERR SELECT of a database of another sandbox is refused {refused}")))

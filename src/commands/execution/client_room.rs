@@ -4,8 +4,6 @@
 //! A client is disconnected a little later, in its own task. Until then its memory counts as freed, so that
 //! no other client has to go in its place.
 
-use std::sync::Arc;
-
 use parking_lot::MutexGuard;
 
 use crate::clients::description::describe_briefly;
@@ -19,7 +17,7 @@ pub(crate) fn limit_clients(instance: &Instance) {
     if let Some(limit_bytes) = instance.config.clients_bytes_max()
         && is_exceeded(instance, limit_bytes)
         // Otherwise another thread is already doing this.
-        && let Some(eviction) = instance.clients.eviction().try_lock()
+        && let Some(eviction) = instance.clients.eviction.try_lock()
     {
         evict(instance, limit_bytes, eviction);
     }
@@ -30,7 +28,7 @@ pub(crate) fn limit_clients(instance: &Instance) {
 pub(crate) fn leaving_bytes(instance: &Instance) -> usize {
     match instance.config.clients_bytes_max() {
         Some(limit_bytes) if is_exceeded(instance, limit_bytes) => {
-            evict(instance, limit_bytes, instance.clients.eviction().lock())
+            evict(instance, limit_bytes, instance.clients.eviction.lock())
         }
         _ => 0,
     }
@@ -39,17 +37,9 @@ pub(crate) fn leaving_bytes(instance: &Instance) -> usize {
 fn is_exceeded(instance: &Instance, limit_bytes: usize) -> bool {
     let is_exceeded = instance.clients.memory().bytes() >= limit_bytes;
     if !is_exceeded {
-        instance.clients.eviction().lock().is_stuck = false;
+        instance.clients.eviction.lock().is_stuck = false;
     }
     is_exceeded
-}
-
-/// The clients of the server, in whichever sandbox they are.
-fn everyone(instance: &Instance) -> Vec<Arc<Client>> {
-    match instance.all_sandboxes() {
-        sandboxes if sandboxes.is_empty() => instance.clients.all(),
-        sandboxes => sandboxes.iter().flat_map(|sandbox| sandbox.clients.all()).collect(),
-    }
 }
 
 #[cold]
@@ -60,7 +50,7 @@ fn evict(instance: &Instance, limit_bytes: usize, mut eviction: MutexGuard<'_, E
     }
     eviction.looked_at_ms = clients.now_ms();
     let (leaving, staying): (Vec<_>, Vec<_>) =
-        everyone(instance).into_iter().partition(|client| client.leaving() == Leaving::Now);
+        clients.all().into_iter().partition(|client| client.leaving() == Leaving::Now);
     let mut given_back: usize = leaving.iter().map(|client| client.footprint.bytes()).sum();
     let mut bytes = clients.memory().bytes().saturating_sub(given_back);
     let is_evictable =

@@ -15,7 +15,6 @@ use super::replay::Replayer;
 /// With one line for people. A part of the data may be there.
 pub(crate) fn fill_new(instance: &Instance) -> Result<(), String> {
     let Some(initial) = instance.initial.get().filter(|initial| !initial.is_empty()) else { return Ok(()) };
-    let turn = instance.scripting.wait_for_turn().ok_or("a script runs")?;
     let mut tx = instance.keyspace.begin_all(0).map_err(|Busy| "a script runs")?;
     let has_keys = tx.walk().map_err(|_| "a script runs")?.totals().sizes.iter().any(|size| size.keys > 0);
     if has_keys || instance.scripting.libraries().all().len() > 0 {
@@ -25,7 +24,7 @@ pub(crate) fn fill_new(instance: &Instance) -> Result<(), String> {
     instance.hand_over();
     let began = Instant::now();
     fill(instance, &mut tx.as_mut(), false)?;
-    drop((tx, turn));
+    drop(tx);
     if instance.first_sandbox().is_none() {
         tracing::info!("Initial data loaded: {:.3} seconds", began.elapsed().as_secs_f64());
         if instance.persistence.aof.is_on() {
@@ -51,7 +50,7 @@ pub(crate) fn check_again(instance: &Instance, is_logged: bool) -> Result<(), St
 }
 
 /// Adds the initial data to a data set that the caller has emptied. If `is_logged`, the log gets them as if
-/// clients had sent them. The caller has the turn to run scripts.
+/// clients had sent them.
 ///
 /// # Errors
 ///
@@ -62,7 +61,7 @@ pub(crate) fn fill(
     is_logged: bool,
 ) -> Result<(), String> {
     let Some(initial) = instance.initial.get() else { return Ok(()) };
-    let mut replayer = Replayer::new(instance, true);
+    let mut replayer = Replayer::new(instance, false);
     if !is_logged {
         tx.begin_replay();
     }

@@ -101,10 +101,7 @@ fn debug(context: &mut Context<'_, '_>, request: Request<'_>, reply: Reply<'_>) 
             Ok(reply.ok())
         }
         2 if is_word(name, "config-rewrite-force-all") => {
-            // The file is that of the server.
-            let first = context.instance.first_sandbox();
-            let instance = first.as_deref().unwrap_or(context.instance);
-            crate::commands::admin::config::rewrite_file(instance, true)?;
+            crate::commands::admin::config::rewrite_file(context.instance, true)?;
             Ok(reply.ok())
         }
         3 if is_word(name, "pause-cron") => {

@@ -1,17 +1,17 @@
 //! SANDBOX: servers behind database numbers. No other server has it.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis_protocol::resp3::types::OwnedFrame;
 
 use crate::clients::description::describe;
+use crate::config::Parameter;
 use crate::instance::{Instance, Place, ShownSandbox};
 use crate::resp::{Reply, Request, tree};
 use crate::scripting::Interpreter;
 use crate::session::Session;
 
-use crate::commands::admin::config;
 use crate::commands::args::{self, is_word};
 use crate::commands::costs;
 use crate::commands::error::Error;
@@ -171,9 +171,10 @@ const SANDBOX_CLIENTS: Command = Command {
 };
 
 fn clients(instance: &Instance, _: &mut Session, _: Request<'_>, reply: Reply<'_>) -> Result {
-    place(instance)?;
+    let all = &place(instance)?.all;
+    let instances: Vec<Arc<Instance>> = all.first().into_iter().chain(all.living()).collect();
     let mut lines = String::new();
-    for instance in instance.all_sandboxes() {
+    for instance in instances {
         let now_ms = instance.clients.now_ms();
         for client in instance.clients.all() {
             lines += &describe(&client, client.idle_s(now_ms), None);
@@ -217,7 +218,6 @@ const SANDBOX_RESET: Command = Command {
     summary: "Makes the sandbox, or that of a database, as it was when it was made. Its clients stay connected.",
     complexity: "O(N) where N is the number of keys",
     arguments: &[Argument::integer("index").optional()],
-    cost: costs::LONG,
     example: &[("SET mykey Hello", "OK"), ("SANDBOX RESET", "OK"), ("EXISTS mykey", "(integer) 0")],
     run: Run::Message(reset),
     ..SANDBOXES
@@ -244,8 +244,6 @@ fn make_new(instance: &Instance, session: &mut Session) -> Result<()> {
     let is_logged = instance.persistence.aof.is_on();
     let in_words = |why: String| Error::text(format!("ERR {why}"));
     check_again(instance, is_logged).map_err(in_words)?;
-    // As a script does, it takes the turn first and the keys then.
-    let _turn = instance.scripting.wait_for_turn().ok_or_else(|| busy(instance))?;
     let mut everything = instance.keyspace.begin_all(0).map_err(|_busy| busy(instance))?;
     everything.flush_all();
     everything.free_in_background();
@@ -265,10 +263,11 @@ fn make_new(instance: &Instance, session: &mut Session) -> Result<()> {
     let filled = fill(instance, &mut everything.as_mut(), is_logged);
     instance.faults.clear();
     instance.clients.pause.end();
-    let restored = config::restore(instance);
-    instance.expires_actively.store(true, Ordering::Relaxed);
-    instance.pauses_cron.store(false, Ordering::Relaxed);
-    instance.keyspace.set_skips_checksums(false);
+    for (name, value) in std::mem::take(&mut *instance.own_settings.lock()) {
+        let before = Parameter::named(name.as_bytes()).and_then(|parameter| parameter.check(&value).ok());
+        before.into_iter().for_each(|before| instance.config.store(before));
+    }
+    instance.apply_config();
     everything.serve_blocked();
     let effects = everything.take_effects();
     // The log of another instance is no concern of the client's replies: it has none.
@@ -285,5 +284,5 @@ fn make_new(instance: &Instance, session: &mut Session) -> Result<()> {
     statistics.reset();
     statistics.command_logs.clear();
     statistics.latency.forget(|_| true);
-    filled.map_err(in_words).and(restored)
+    filled.map_err(in_words)
 }

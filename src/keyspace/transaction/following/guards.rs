@@ -22,7 +22,7 @@ use crate::keyspace::transaction::Transaction;
 use crate::keyspace::transaction::following::bonds::{Bond, BondTerms, NEVER, moment_after};
 use crate::keyspace::transaction::following::guarded::Guarded;
 use crate::keyspace::transaction::following::interest::Interest;
-use crate::keyspace::transaction::following::lifelines::{Cut, Lifeline, Notified};
+use crate::keyspace::transaction::following::lifelines::{Cut, Lifeline};
 use crate::keyspace::transaction::following::news::{LossReason, LostLock};
 use crate::values::Value;
 
@@ -73,7 +73,7 @@ pub(crate) struct Guard {
     /// When a permit ends, as it was seen last, in milliseconds since 1970. Of a lock the key shows it.
     pub(super) end_ms: u64,
     /// The client that is notified, if one is.
-    notified: Option<Notified>,
+    notified: Option<u64>,
     /// The tie to the connection of its holder, if there is one.
     pub(super) bond: Option<Bond>,
     /// When the lock ends at the latest, in milliseconds since 1970, if that is limited.
@@ -121,12 +121,12 @@ impl Guard {
         &mut self,
         wish: &GuardWish,
         client: u64,
-        lifeline: impl Fn() -> &'l Arc<Lifeline>,
+        lifeline: impl FnOnce() -> &'l Arc<Lifeline>,
         expires_at_ms: Option<u64>,
         now_ms: u64,
     ) {
         if wish.is_notified {
-            self.notified = Some(Notified::new(client, lifeline()));
+            self.notified = Some(client);
             self.number = wish.permit.as_ref().map_or(self.number, |permit| permit.number);
         }
         self.end_ms = expires_at_ms.unwrap_or(NEVER);
@@ -138,7 +138,7 @@ impl Guard {
     /// Takes over what it lacks from a guard that the same lock has had.
     pub(crate) fn inherit(&mut self, mut before: Guard) {
         if self.notified.is_none() && before.notified.is_some() {
-            (self.notified, self.number) = (before.notified.take(), before.number);
+            (self.notified, self.number) = (before.notified, before.number);
         }
         self.end_ms_max = [self.end_ms_max, before.end_ms_max].into_iter().flatten().min();
         match self.bond {
@@ -154,7 +154,7 @@ impl Guard {
 
     /// The client that is notified of the loss, if one is.
     pub(crate) fn notified(&self) -> Option<u64> {
-        self.notified.as_ref().map(|notified| notified.client)
+        self.notified
     }
 
     /// How the connection has ended to which the lock is bound, if it has.
@@ -217,7 +217,7 @@ impl Guard {
     pub(crate) fn lost(mut self, why: LossReason) -> Option<Box<LostLock>> {
         self.unbind();
         let Guard { notified, name, number, .. } = self;
-        let (client, Guarded { database, key, .. }) = (notified?.client, name);
+        let (client, Guarded { database, key, .. }) = (notified?, name);
         Some(Box::new(LostLock { client, database, key, number, why }))
     }
 }
@@ -378,7 +378,12 @@ impl Transaction<'_> {
     }
 
     #[cold]
-    fn guard_lock<'l>(&mut self, wish: &GuardWish, client: u64, lifeline: impl Fn() -> &'l Arc<Lifeline>) {
+    fn guard_lock<'l>(
+        &mut self,
+        wish: &GuardWish,
+        client: u64,
+        lifeline: impl FnOnce() -> &'l Arc<Lifeline>,
+    ) {
         let (key, permit) = (&*wish.key, wish.permit.as_ref());
         // What it has come across may be the end of the holder before.
         self.doubt(key, None);

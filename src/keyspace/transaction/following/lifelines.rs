@@ -10,7 +10,6 @@
 use std::collections::HashMap;
 use std::mem::take;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -28,8 +27,6 @@ pub struct Lifeline {
     state: Mutex<State>,
     /// The number of locks, for a look without the mutex.
     count: AtomicU64,
-    /// How many locks there are of whose loss the client is notified, bound or not.
-    notified_count: AtomicU64,
     /// The shortest lease among them, in milliseconds; 0 if there is none.
     shortest_ms: AtomicU64,
     /// Wakes those that look after its locks in a store.
@@ -44,26 +41,6 @@ struct State {
     last_cut: Option<Cut>,
     /// The lease of each lock, in milliseconds.
     keys: HashMap<Guarded, u64>,
-}
-
-/// A client that is notified when it loses a lock. Its lifeline counts these locks.
-#[derive(Debug)]
-pub(super) struct Notified {
-    pub(super) client: u64,
-    lifeline: Arc<Lifeline>,
-}
-
-impl Notified {
-    pub(super) fn new(client: u64, lifeline: &Arc<Lifeline>) -> Notified {
-        lifeline.notified_count.fetch_add(1, Ordering::Relaxed);
-        Notified { client, lifeline: Arc::clone(lifeline) }
-    }
-}
-
-impl Drop for Notified {
-    fn drop(&mut self) {
-        self.lifeline.notified_count.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// How a lifeline was cut.
@@ -96,7 +73,6 @@ impl Lifeline {
             client,
             state: Mutex::default(),
             count: AtomicU64::new(0),
-            notified_count: AtomicU64::new(0),
             shortest_ms: AtomicU64::new(0),
             was_cut: Notify::new(),
         }
@@ -105,11 +81,6 @@ impl Lifeline {
     /// How many locks hang on it.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
-    }
-
-    /// How many locks there are of whose loss the client is notified.
-    pub fn notified_count(&self) -> u64 {
-        self.notified_count.load(Ordering::Relaxed)
     }
 
     /// The shortest lease of the locks on it, in milliseconds; 0 if there is none.
