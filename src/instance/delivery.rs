@@ -162,15 +162,10 @@ impl Instance {
         for effect in effects {
             match effect {
                 Effect::Event { name, database, key } => {
-                    publish_event(
-                        classes,
-                        name,
-                        self.keyspace.shown_database(database),
-                        &key,
-                        |channel, message| {
-                            self.pubsub.publish(ChannelKind::Channel, channel, message, by);
-                        },
-                    );
+                    let database = self.keyspace.shown_database(database);
+                    publish_event(classes, name, database, &key, |channel, message| {
+                        self.pubsub.publish(ChannelKind::Channel, channel, message, by);
+                    });
                 }
                 Effect::LockLost(lost) if !lost.is_known(by) => self.tell_lost(&lost),
                 // What a client has done was followed before it was logged.
@@ -226,19 +221,14 @@ impl Instance {
             match effect {
                 Effect::Event { name, database, key } => {
                     let is_in_store = session.keys_in_store.is_some();
-                    publish_event(
-                        classes,
-                        name,
-                        self.keyspace.shown_database(database),
-                        &key,
-                        |channel, message| {
-                            self.publish_later(session, ChannelKind::Channel, channel, message);
-                            if is_in_store {
-                                let news = News::message(ChannelKind::Channel as u8, channel, message);
-                                session.outbox().add_elsewhere(news);
-                            }
-                        },
-                    );
+                    let database = self.keyspace.shown_database(database);
+                    publish_event(classes, name, database, &key, |channel, message| {
+                        self.publish_later(session, ChannelKind::Channel, channel, message);
+                        if is_in_store {
+                            let news = News::message(ChannelKind::Channel as u8, channel, message);
+                            session.outbox().add_elsewhere(news);
+                        }
+                    });
                 }
                 Effect::LockLost(lost) if !lost.is_known(Some(session.client.id)) => {
                     session.outbox().add_lost(lost);
