@@ -271,7 +271,7 @@ fn make_new(instance: &Instance, session: &mut Session) -> Result<()> {
     everything.serve_blocked();
     let effects = everything.take_effects();
     // The log of another instance is no concern of the client's replies: it has none.
-    if session.client.id > 0 && instance.first_sandbox().is_none() {
+    if instance.first_sandbox().is_none() {
         session.logged.commit(&mut everything);
     }
     instance.notify(effects, None);
